@@ -43,13 +43,13 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
   return *this;
 }
 
-// --- What the modules (modules.h) give.
+// --- The parts of the backend that come from modules (modules.h).
 
 namespace {
 
 std::atomic<const MpiModule*> opened_mpi = nullptr;
 
-// Launchers say so in the environment; initialising MPI without one would only cost a user time.
+// Launchers announce themselves in the environment. Initialising MPI without one would only cost a user time.
 bool started_by_a_launcher() {
   return std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr || std::getenv("PMI_SIZE") != nullptr ||
          std::getenv("PMIX_RANK") != nullptr;
@@ -68,7 +68,7 @@ std::unique_ptr<Communicator> make_mpi_world(std::string& reason, std::int64_t m
     reason = "not started by mpirun or srun";
     return nullptr;
   }
-  if (opened_mpi == nullptr)  // MPI's own plugins look for its symbols
+  if (opened_mpi == nullptr)  // MPI's own plugins search for its symbols
     opened_mpi = static_cast<const MpiModule*>(module_symbol(
         kMpiFile, kMpiModule, "this program was built without MPI", reason, ModuleSymbols::for_all));
   if (opened_mpi == nullptr) return nullptr;

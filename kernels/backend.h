@@ -22,17 +22,17 @@
 
 namespace equipoise::kernels {
 
-// What ran: recorded with every measurement.
+// The device on which a measurement ran, recorded with it.
 struct DeviceDescription {
   std::string name;                              // "NVIDIA H200", "AMD EPYC ... (avx512)"
   std::map<std::string, std::string> libraries;  // library -> version
-  int compute_units = 1;                         // SMs; 1 for a CPU rank, which is one thread
-  int devices = 1;                               // of this machine that the process sees; 1 for a CPU
-  double peak_tflops = 0;                        // dense, in the element type; 0: not known, measure it
+  int compute_units = 1;                         // SMs; 1 for a CPU rank, which is a single thread
+  int devices = 1;                               // devices that the process sees on this machine; 1 for a CPU
+  double peak_tflops = 0;                        // dense, in the element type; 0 if unknown, then measured
   double memory_bytes = 0;
 };
 
-// What an attention call needs apart from its tensors, made once for a list of pieces and reused: workspaces,
+// What an attention call needs besides its tensors, made once for a list of pieces and reused: workspaces,
 // device copies of the lengths, and on a GPU the compiled execution plan.
 class AttentionPlan {
  public:
@@ -48,13 +48,13 @@ struct AttentionGradients {
   void* value = nullptr;
 };
 
-// One timed stretch. On a GPU `seconds` is device time between two events and `cpu_seconds` the host's time
-// in the calls; on a CPU `seconds` is wall time and `cpu_seconds` the thread's CPU time: their ratio shows
-// stealing.
+// One timed interval. On a GPU `seconds` is device time between two events and `cpu_seconds` the host's time
+// in the calls. On a CPU `seconds` is wall time and `cpu_seconds` the thread's CPU time, and their ratio
+// shows stolen time.
 struct Elapsed {
   double seconds = 0;
   double cpu_seconds = 0;
-  bool starved = false;  // a GPU waited for its host within the stretch: its time is the host's
+  bool starved = false;  // whether a GPU waited for its host meanwhile, so that the time is the host's
 };
 
 class Backend {
@@ -67,10 +67,10 @@ class Backend {
   [[nodiscard]] virtual std::string_view name() const = 0;  // "cpu" or "cuda"
   [[nodiscard]] virtual ElementType element_type() const = 0;
   [[nodiscard]] virtual DeviceDescription describe() const = 0;
-  [[nodiscard]] virtual double clock_mhz() const = 0;  // now; 0 where it cannot be read
-  // How fast the device runs just now, in a unit of its own that compares only with itself: a GPU's clock; on
-  // a CPU the GFLOP/s of a tiny product in the first cache, which fall when a sibling hardware thread or a
-  // hypervisor's other guests take a part of the core, whatever the clock says. 0: cannot be told.
+  [[nodiscard]] virtual double clock_mhz() const = 0;  // at present; 0 if it cannot be read
+  // The present speed of the device, in a unit that compares only with itself. For a GPU it is the clock. For
+  // a CPU it is the GFLOP/s of a tiny product in the first cache, which fall when a sibling hardware thread
+  // or a hypervisor's other guests take a part of the core, whatever the clock says. It is 0 if unknown.
   [[nodiscard]] virtual double pace() { return clock_mhz(); }
 
   [[nodiscard]] virtual void* allocate(std::size_t bytes) = 0;  // throws std::bad_alloc
@@ -80,13 +80,14 @@ class Backend {
   virtual void synchronize() = 0;
   virtual void start_timer() = 0;
   virtual Elapsed stop_timer() = 0;  // waits for the work since start_timer
-  // The same for many short calls, which the host will take `issue_seconds` to issue: a GPU is kept busy for
-  // so long first, outside the timed stretch, so that it finds them queued and the time is its own.
+  // The same for many short calls, which take the host `issue_seconds` to issue. A GPU is first kept busy for
+  // so long, outside the timed interval. So it finds them queued, and the measured time is its own.
   virtual void start_queued_timer(double /*issue_seconds*/) { start_timer(); }
 
-  // An op that does nothing: what a launch alone costs.
+  // An op that does nothing, to measure the cost of a launch alone.
   virtual void empty_op() = 0;
-  // Keeps the device busy for this long by its own clock (on a CPU, the thread's CPU time): tests the timer.
+  // Keeps the device busy for this long by its own clock (a CPU's is the thread's CPU time), to test the
+  // timer.
   virtual void spin(double seconds) = 0;
   virtual void copy(void* target, const void* source, std::size_t bytes) = 0;
   virtual void clear(void* target, std::size_t bytes) = 0;  // to zero
@@ -112,7 +113,7 @@ class Backend {
 
   virtual void gemm(const GemmShape& shape, const void* a, const void* b, void* c) = 0;
 
-  // A row-wise or elementwise op of row_ops.h, e.g. run(Swiglu{shape, gate_up, out}).
+  // Runs a row-wise or elementwise op of row_ops.h, e.g. run(Swiglu{shape, gate_up, out}).
   virtual void run(const RowCall& call) = 0;
 };
 
@@ -122,11 +123,11 @@ std::unique_ptr<Backend> make_cpu_backend();
 // why.
 std::unique_ptr<Backend> make_cuda_backend(std::string& reason);
 
-// Every backend, by the name that a user types and Backend::name says.
+// Every backend, with the name that a user types and Backend::name returns.
 struct BackendKind {
   std::string_view name;
   bool gpu = false;
-  std::unique_ptr<Backend> (*make)(std::string& reason) = nullptr;  // null: not here, and `reason` says why
+  std::unique_ptr<Backend> (*make)(std::string& reason) = nullptr;  // null if absent, for the `reason` given
 };
 inline constexpr BackendKind kBackends[] = {{"cpu", false, [](std::string&) { return make_cpu_backend(); }},
                                             {"cuda", true, make_cuda_backend}};
@@ -156,8 +157,7 @@ class Buffer {
   std::size_t bytes_ = 0;
 };
 
-// --- The clocks that the host's side of a measurement reads. Times are differences: where they start means
-// nothing.
+// --- The clocks for the host's side of a measurement. Only differences of times have a meaning.
 
 // The same clock in all processes of a machine.
 inline double wall_seconds() {

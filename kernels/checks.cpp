@@ -13,7 +13,7 @@ struct AttentionCase {
   AttentionRows rows = {};
 };
 
-// Documents packed end to end.
+// Lists documents packed end to end.
 std::vector<Piece> documents(std::initializer_list<std::int64_t> lengths) {
   std::vector<Piece> pieces;
   std::int64_t begin = 0;
@@ -28,11 +28,12 @@ std::vector<AttentionCase> attention_cases() {
   return {{"one document", documents({150})},
           {"many short documents", documents({2, 3, 64, 65, 17, 128, 5, 31})},
           {"short queries, long keys", {{0, 5, 0, 260}}},
-          // Rank 0 of 2 under per-document sharding of documents of 200 and 93 tokens: first and last chunks.
+          // The first and last chunks of rank 0 of 2, under per-document sharding of documents of 200 and 93
+          // tokens.
           {"context-parallel chunks that share keys",
            {{0, 50, 0, 50}, {50, 50, 0, 200}, {100, 24, 200, 24}, {124, 23, 200, 93}}},
           {"one full block of fewer keys than queries", {{0, 150, 0, 70, true}}},
-          // A step of ring attention: own keys by a causal piece, others' by full ones, keys shared.
+          // A step of ring attention: own keys in a causal piece, others' in full ones, with shared keys.
           {"causal and full pieces",
            {{0, 70, 0, 70}, {70, 90, 0, 33, true}, {160, 5, 33, 200, true}, {165, 20, 40, 66}}},
           {"rows that no piece reaches", {{7, 30, 3, 33}, {40, 2, 0, 3, true}}, {50, 60}},
@@ -58,11 +59,11 @@ void check_attention_case(Checker& checker, const AttentionShape& shape, const A
   const std::int64_t key_rows = std::max(one.rows.key, key_rows_of(one.pieces));
   const std::int64_t key_count = key_rows * shape.kv_heads * shape.head_dim;
   Backend& backend = checker.backend();
-  const Input query = checker.input(query_count, 4.0F);  // scores of a few units: a softmax that is not flat
+  const Input query = checker.input(query_count, 4.0F);  // scores of a few units, so the softmax is not flat
   const Input key = checker.input(key_count);
   const Input value = checker.input(key_count);
   const Input out_gradient = checker.input(query_count);
-  // Zeros where some rows are to stay as they are.
+  // Zeros are expected where some rows stay unwritten.
   const bool gaps = one.rows.query > 0;
   const Buffer out = gaps ? zeros(backend, query_count) : checker.output(query_count);
   const std::int64_t sums = query_count / shape.head_dim;
@@ -149,7 +150,7 @@ std::vector<CheckResult> check_gemm(Backend& backend, std::uint64_t seed) {
 
 namespace {
 
-// Every rank can make every rank's data: the reference needs no communication.
+// Every rank can make every rank's data, so that the reference needs no communication.
 std::vector<float> data_of(int rank, std::int64_t count, std::uint64_t seed) {
   SplitMix64 random(seed * 1000003 + static_cast<std::uint64_t>(rank));
   return random_values(count, 1.0F, random);
@@ -218,8 +219,8 @@ class CollectiveChecker {
     compare("send", expected, got);
   }
 
-  // Every rank has three messages to the next one on their way and receives the last sent first, as pipelines
-  // do; all their elements but the last, so that messages differ in length too.
+  // Every rank sends three messages to the next one, which receives the last one first, as pipelines do.
+  // Message i omits its last i elements, so that messages differ in length.
   void messages() {
     const int next = (group_.rank() + 1) % ranks_;
     const int previous = (group_.rank() + ranks_ - 1) % ranks_;
@@ -240,7 +241,7 @@ class CollectiveChecker {
   std::vector<CheckResult> take() { return std::move(results_); }
 
  private:
-  // Where the data of a message begin.
+  // Where the data of a message begins.
   [[nodiscard]] std::int64_t part(int message) const { return message % ranks_ * count_; }
 
   [[nodiscard]] const std::vector<float>& mine() const {

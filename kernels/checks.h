@@ -1,6 +1,6 @@
-// Is what we are about to time right? Every op of a backend against its float64 reference, on fresh random
-// inputs without zeros, outputs filled with NaN before the call. The profiler refuses to time a backend that
-// fails.
+// Checks what is about to be timed: compares every op of a backend with its float64 reference, on fresh
+// random inputs without zeros, with outputs that held NaN before the call. The profiler refuses to time a
+// backend that fails.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ namespace equipoise::kernels {
 struct CheckResult {
   std::string op;      // "attention_forward"
   std::string tensor;  // which output: "out", "log_sum", "query_gradient"
-  std::string shape;   // what it ran on, for people
+  std::string shape;   // the shape, for people
   double error = 0;    // relative Frobenius error; infinite if the output holds a NaN
   double limit = 0;
   [[nodiscard]] bool passed() const { return error <= limit; }  // false for NaN
@@ -43,15 +43,14 @@ CheckLimits check_limits(ElementType type);
 
 std::vector<CheckResult> check_attention(Backend& backend, std::uint64_t seed);
 std::vector<CheckResult> check_gemm(Backend& backend, std::uint64_t seed);
-// The ops of row_ops.h, on shapes with and without rests of a vector, or on shapes of one's own.
+// Checks the ops of row_ops.h on the given shapes, or on shapes with and without a partial vector.
 std::vector<CheckResult> check_rows(Backend& backend, std::uint64_t seed);
 std::vector<CheckResult> check_row_shapes(Backend& backend, std::uint64_t seed, std::span<const Rows> shapes);
 
-// Every member calls it with its own communicator and the same seed; host f32 buffers.
+// Every member calls it with its own communicator and the same seed. Buffers are f32 on the host.
 std::vector<CheckResult> check_collectives(Communicator& communicator, std::uint64_t seed);
 
-// --- What a check of an op is made of: the op's reference, random inputs in both places, poisoned outputs,
-// and the comparison.
+// --- The parts of a check: reference, random inputs on host and device, poisoned outputs, comparison.
 
 // Attention and GEMM again, in float64, written from their definitions: no tiles, no tricks, quadratic memory
 // where that is the definition. The backends are checked against these; nothing is timed here. Row ops:
@@ -87,7 +86,7 @@ Values gemm(const GemmShape& shape, const Values& a, const Values& b, const Valu
 
 using reference::Values;
 
-// An input as the device holds it and as the reference reads it.
+// An input, both as the device holds it and as the reference reads it.
 struct Input {
   Buffer device;
   Values values;
@@ -135,14 +134,14 @@ class Checker {
   std::vector<CheckResult> results_;
 };
 
-// The checks and timed calls of row ops that have a file of their own; rows.cpp gathers them with the others.
+// The checks and timed calls of row ops with a file of their own; rows.cpp collects them with the others.
 
 void check_embedding(Checker& checker, const Rows& shape);
 void fill(Embedding& call, const Rows& shape, RowTensors& tensors);
 void fill(EmbeddingBackward& call, const Rows& shape, RowTensors& tensors);
 
-// An integer below `end` for each row of a timed call, in an order that jumps: what is moved is what the
-// table of row ops says, and no row lies next to the one before it.
+// An integer below `end` for each row of a timed call, in a jumping order. The call then moves the bytes of
+// the table of row ops, and no row is adjacent to the one before it.
 const std::int32_t* jumping_integers(std::int64_t rows, std::int64_t end, RowTensors& tensors);
 
 void check_attention_merge(Checker& checker, const Rows& shape);

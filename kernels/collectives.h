@@ -1,6 +1,6 @@
-// What ranks say to each other. One interface over MPI (processes), threads of one process, and NCCL (GPUs).
-// Counts are elements; buffers are host f32 except with NCCL, whose communicators take device memory of the
-// cuda backend. Every member calls the same collectives in the same order.
+// How ranks communicate: one interface over MPI (processes), threads of one process, and NCCL (GPUs). Counts
+// are elements. Buffers are host f32 except with NCCL, whose communicators take device memory of the cuda
+// backend. Every member calls the same collectives in the same order.
 #pragma once
 
 #include <condition_variable>
@@ -19,14 +19,14 @@ namespace equipoise::kernels {
 
 class Turn;
 
-// A rank waited for others, and one of them failed.
+// A rank waited for others, of which one failed.
 class Aborted : public std::runtime_error {
  public:
   explicit Aborted(const std::string& reason) : std::runtime_error(reason) {}
 };
 
-// A message under way. Its data stay as they are until wait() returns or the destructor, which waits too;
-// only while an exception unwinds does it not, and the message may be lost.
+// A message on its way. Its data must not change until wait() or the destructor returns, which waits, too.
+// Only while an exception unwinds it does not wait, and the message may be lost.
 class Pending {
  public:
   Pending() = default;
@@ -49,7 +49,7 @@ class Communicator {
   [[nodiscard]] virtual int size() const = 0;
 
   virtual void barrier() = 0;
-  // The same for long waits: a process sleeps meanwhile and leaves its core to the others.
+  // A barrier for long waits: a process sleeps meanwhile and leaves its core to others.
   virtual void patient_barrier() { barrier(); }
   // receive: size * count elements, in rank order.
   virtual void all_gather(const void* send, void* receive, std::int64_t count) = 0;
@@ -58,60 +58,59 @@ class Communicator {
   virtual void all_reduce(const void* send, void* receive, std::int64_t count) = 0;
   // send and receive: size * count elements; part i goes to rank i.
   virtual void all_to_all(const void* send, void* receive, std::int64_t count) = 0;
-  // Returns when `data` may be overwritten, which may be only when the other side receives.
+  // Returns when `data` may be overwritten, perhaps only once the other side receives.
   virtual void send(const void* data, std::int64_t count, int to, int tag = 0) = 0;
-  // Returns at once. Messages of one pair of ranks with one tag arrive in the order in which they were sent;
-  // those with different tags may be received in any order. NCCL knows no tags: there a pair receives in the
-  // order of sending.
+  // Returns at once. Messages of one pair of ranks with one tag arrive in the order in which they were sent.
+  // Those with different tags may be received in any order. NCCL has no tags, so a pair receives in order.
   [[nodiscard]] virtual std::unique_ptr<Pending> start_send(const void* data, std::int64_t count, int to,
                                                             int tag = 0) = 0;
   virtual void receive(void* data, std::int64_t count, int from, int tag = 0) = 0;
-  // Both at once, so that a ring step cannot deadlock.
+  // Sends and receives at once, so that a ring step cannot deadlock.
   virtual void send_receive(const void* data, int to, void* incoming, int from, std::int64_t count) = 0;
 
   // The ranks of one color form a group, ordered by key, then by rank here.
   [[nodiscard]] virtual std::unique_ptr<Communicator> split(int color, int key) = 0;
 
-  // This rank cannot go on. Threads of one process: whoever waits in a call for ranks of the whole group that
-  // was made, or calls later, throws Aborted with the first reason. Processes: all of them end.
+  // Ends the communication because this rank cannot go on. With threads of one process, any rank of the whole
+  // group that waits in a call or calls later throws Aborted with the first reason. Processes all end.
   virtual void abort(const std::string& reason) = 0;
 };
 
-// One communicator per rank; each is used by a thread of its own. With a turn, a rank that holds it gives it
-// up while it waits for others and takes it again before a call returns: one rank computes at a time.
+// One communicator per rank, each for a thread of its own. With a turn, a rank that holds it releases it
+// while it waits for others and takes it again before a call returns, so that one rank computes at a time.
 std::vector<std::unique_ptr<Communicator>> make_in_process_group(int ranks, Turn* turn = nullptr);
 
-// Runs `body` on so many ranks, each a thread, and waits for all; with a turn, each holds it when `body`
-// starts. When one throws, the others are aborted and the first exception is thrown here.
+// Runs `body` on so many ranks, each a thread, and waits for all. With a turn, each holds it when `body`
+// starts. If one throws, the others are aborted and the first exception is thrown here.
 void run_in_process(int ranks, const std::function<void(Communicator&)>& body, Turn* turn = nullptr);
 
-// What one MPI call moves at most: its counts are ints. Longer messages go in several calls.
+// The most elements of one MPI call, whose counts are ints. Longer messages take several calls.
 inline constexpr std::int64_t kMostMpiElements = std::numeric_limits<int>::max();
 
-// All processes that mpirun or srun started; null when this program has no MPI or was started alone, and then
-// `reason` says which. The first call initialises MPI, the end of the process finalises it. Tests make
-// `most_elements` small to see messages cut.
+// All processes that mpirun or srun started. Null if this program has no MPI or was started alone; `reason`
+// says which. The first call initialises MPI, and the end of the process finalises it. Tests make
+// `most_elements` small, so that messages are cut.
 std::unique_ptr<Communicator> make_mpi_world(std::string& reason,
                                              std::int64_t most_elements = kMostMpiElements);
 
-// Takes leave of the other processes, where MPI was initialised; all call it. A program that ends without a
-// normal exit needs it: launchers take a process that goes without a word for a failed one, and end the rest.
+// Leaves the other processes, if MPI was initialised; all call it. A program that ends without a normal exit
+// needs it, because launchers take a process that disappears for a failed one and end the rest.
 void finish_mpi();
 
-// Ends all processes of the job with this exit status where this one is a rank of MPI, from any thread.
-// Otherwise it does nothing, and returns.
+// Ends all processes of the job with this exit status if this one is a rank of MPI; may be called from any
+// thread. Otherwise it returns without effect.
 void end_mpi_job(int exit_status);
 
 // NCCL over the world's ranks, one GPU each (local rank modulo the devices); device buffers of `bf16` or f32.
 std::unique_ptr<Communicator> make_nccl_world(Communicator& host_world, bool bf16, std::string& reason);
 
-// One device for ranks that are threads: whoever holds the turn computes, the others wait in line.
+// One device for ranks that are threads: the holder of the turn computes, and the others queue.
 //
-// First come, first served, so that the order of ranks depends on when each became ready and on nothing else.
+// The queue is first come, first served, so the order of ranks depends only on when each became ready.
 class Turn {
  public:
   void take();
-  // False, and nothing happens, where the calling thread does not hold it.
+  // Returns false, without effect, if the calling thread does not hold it.
   bool give_if_mine();
 
  private:

@@ -1,8 +1,8 @@
-// The libraries that the program opens when it first needs them (policies/base/module.h), by what each gives.
+// The libraries that the program opens when it first needs them (policies/base/module.h), by their functions.
 //
-// Linked in, CUDA's libraries (some hundred MB) would cost every start of the program a third of a second,
-// and MPI and oneDNN may be missing where it runs. A module's names are C names, its arguments C++: module
-// and program come from one build.
+// If they were linked, CUDA's libraries (some hundred MB) would slow every start of the program by a third of
+// a second, and MPI and oneDNN may be missing. A module's names are C names and its arguments C++, because
+// module and program come from one build.
 #pragma once
 
 #include <cstdint>

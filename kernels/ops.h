@@ -1,5 +1,5 @@
-// What a rank executes, described without saying where: shapes of the ops that every backend implements.
-// All matrices are row-major and contiguous; token rows come first, then heads, then the head dimension.
+// What a rank executes on any device: shapes of the ops that every backend implements. All matrices are
+// row-major and contiguous; token rows come first, then heads, then the head dimension.
 #pragma once
 
 #include <array>
@@ -8,13 +8,13 @@
 #include <span>
 #include <string_view>
 
-// What placements and layouts choose and profiles have tables of: it is kept with the kernels, below both, so
-// that neither needs the other for it.
+// Types that placements and layouts choose and profiles have tables for. They are here, below both, so that
+// neither depends on the other.
 namespace equipoise {
 
 // The arithmetic of a linear layer's GEMMs; attention and elementwise ops stay in bf16.
 enum class Precision { bf16, fp8 };
-// As a study writes them; also the keys of a profile's GEMM tables.
+// As a study spells them; also the keys of a profile's GEMM tables.
 inline constexpr std::array<std::string_view, 2> kPrecisionNames{"bf16", "fp8"};
 
 constexpr std::string_view name_of(Precision precision) {
@@ -22,7 +22,7 @@ constexpr std::string_view name_of(Precision precision) {
 }
 
 enum class Collective { all_gather, reduce_scatter, all_reduce, all_to_all, send_recv };
-// As samples write them; also the keys of a profile's collective table.
+// As samples spell them; also the keys of a profile's collective table.
 inline constexpr std::array<std::string_view, 5> kCollectiveNames{"all_gather", "reduce_scatter",
                                                                   "all_reduce", "all_to_all", "send_recv"};
 
@@ -60,33 +60,33 @@ struct AttentionShape {
   int kv_heads = 1;
 };
 
-// One piece of a packed variable-length attention call: rows of the packed query buffer against rows of the
+// One piece of a packed variable-length attention call: rows of the packed query buffer with rows of the
 // packed key/value buffer. A causal piece is aligned bottom-right: query i of it sees keys 0 .. keys -
-// queries + i. A context-parallel chunk of a document has keys > queries. A full piece has no mask, every
-// query sees every key: a block of keys from before the queries, as ring attention gets it. Pieces may share
-// key rows (two chunks of one document on one rank), never query rows.
+// queries + i. A context-parallel chunk of a document has keys > queries. In a full piece, which has no mask,
+// every query sees every key, as in the blocks of earlier keys of ring attention. Pieces may share key rows
+// (two chunks of one document on one rank), never query rows.
 struct Piece {
   std::int64_t query_begin = 0;  // row of the query buffer
   std::int64_t queries = 0;      // >= 1
   std::int64_t key_begin = 0;    // row of the key and value buffers
-  std::int64_t keys = 0;         // >= queries, or >= 1 of a full piece
+  std::int64_t keys = 0;         // >= queries, or >= 1 in a full piece
   bool full = false;
 };
 
-// Rows of the buffers of an attention call, where they are more than its pieces reach.
+// Rows of an attention call's buffers, if they are more than its pieces reach.
 struct AttentionRows {
   std::int64_t query = 0;
   std::int64_t key = 0;
 };
 
-// How many pairs of a query and a key that it sees a piece has.
+// How many query-key pairs of a piece are visible.
 constexpr std::int64_t pairs_of(const Piece& piece) {
   if (piece.full) return piece.queries * piece.keys;
   return piece.queries * (piece.keys - piece.queries) + piece.queries * (piece.queries + 1) / 2;
 }
 
-// C[m, n] = op(A)[m, k] * op(B)[k, n], plus the old C if `accumulate`. The three GEMMs of a linear layer with
-// weights [out, in]: forward transposes B, the input gradient nothing, the weight gradient A.
+// C[m, n] = op(A)[m, k] * op(B)[k, n], plus the old C if `accumulate`. For a linear layer with weights [out,
+// in] the forward transposes B, the input gradient nothing, and the weight gradient A.
 struct GemmShape {
   std::int64_t m = 0;
   std::int64_t n = 0;
@@ -119,7 +119,7 @@ struct AdamStep {
   float rate = 1e-4F;
 };
 
-// --- What every backend asks of an attention call, checked once when the plan is made.
+// --- What every backend requires of an attention call, checked once when the plan is made.
 
 // Throws std::invalid_argument with one line that names the piece and the rule it breaks.
 void validate_attention(const AttentionShape& shape, std::span<const Piece> pieces);

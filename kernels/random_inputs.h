@@ -1,5 +1,5 @@
-// Inputs for checks and measurements, and their way to the device. Never zeros: power, and with it the clock
-// of a GPU, depends on the bits that toggle, and a kernel that skips work looks right on zeros.
+// Inputs for checks and measurements, and their way to the device. They are never zero: a GPU's power and
+// clock depend on the bits that toggle, and a kernel that skips work would look correct on zeros.
 #pragma once
 
 #include <cstdint>
@@ -23,17 +23,17 @@ Buffer upload(Backend& backend, std::span<const float> values);
 Buffer upload_f32(Backend& backend, std::span<const float> values);
 Buffer upload_integers(Backend& backend, std::span<const std::int32_t> values);
 
-// A device buffer for `count` elements filled with NaNs: what an op forgets to write shows.
+// A device buffer for `count` elements filled with NaNs, which show what an op forgets to write.
 Buffer poisoned(Backend& backend, std::int64_t count);
 Buffer poisoned_f32(Backend& backend, std::int64_t count);
 
 std::vector<float> download(Backend& backend, const Buffer& buffer);  // elements of the backend's type
 std::vector<float> download_f32(Backend& backend, const Buffer& buffer);
 
-// --- The tensors of one call of a row op that is to be timed, by whoever owns the memory.
+// --- The tensors of one timed call of a row op, for any owner of the memory.
 
-// Device memory of random numbers without zeros. The `shared` ones are made for the first call and taken
-// again, in the same order, by every further call of the same op.
+// Device memory of random numbers without zeros. The `shared` ones are made for the first call and reused, in
+// the same order, by every further call of the same op.
 class RowTensors {
  public:
   RowTensors() = default;
@@ -49,8 +49,8 @@ class RowTensors {
   virtual const std::int32_t* shared_integers(const std::function<std::vector<std::int32_t>()>& make) = 0;
 };
 
-// A call of the op at `op` in kRowOps on rows * columns numbers. It has no tensor that the op leaves alone,
-// so that its footprint is what the table says.
+// A call of the op at `op` in kRowOps on rows * columns numbers. It has no tensor that the op does not use,
+// so that its footprint is that of the table.
 RowCall row_call(std::size_t op, const Rows& shape, RowTensors& tensors);
 
 }  // namespace equipoise::kernels

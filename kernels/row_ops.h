@@ -25,7 +25,7 @@ struct RmsNorm {
   float* inverse_rms = nullptr;
 };
 
-// `weight_gradient` (columns) is added to.
+// Adds to `weight_gradient` (columns).
 struct RmsNormBackward {
   Rows shape;
   const void* x = nullptr;
@@ -43,8 +43,8 @@ struct ResidualAdd {
   void* out = nullptr;
 };
 
-// In place. `table` holds (position, head_dim / 2, {cos, sin}), see fill_rope_table; `inverse` rotates back:
-// the backward pass.
+// Works in place. `table` holds (position, head_dim / 2, {cos, sin}), see fill_rope_table; `inverse` rotates
+// back, for the backward pass.
 struct Rope {
   RopeShape shape;
   bool inverse = false;
@@ -79,7 +79,7 @@ struct CrossEntropy {
   float* target_logit = nullptr;
 };
 
-// `log_sum` is over all shards; `row_weight` scales each row's gradient (the loss normaliser).
+// `log_sum` is over all shards; `row_weight` scales each row's gradient (the loss normalizer).
 struct CrossEntropyBackward {
   Rows shape;
   std::int64_t first_token = 0;
@@ -111,8 +111,8 @@ struct Embedding {
   void* out = nullptr;
 };
 
-// `table_gradient` (tokens_here, columns) is added to, in the order of the rows: the same call gives the same
-// bits. Rows of tokens outside the shard go nowhere.
+// Adds to `table_gradient` (tokens_here, columns), in the order of the rows, so that equal calls give equal
+// bits. Rows of tokens outside the shard have no effect.
 struct EmbeddingBackward {
   Rows shape;
   std::int64_t first_token = 0;
@@ -123,7 +123,7 @@ struct EmbeddingBackward {
 };
 
 // Joins two attentions of the same queries over disjoint keys, in place: afterwards `out` (rows, heads,
-// head_dim) and `log_sum` (rows, heads) are those over the keys of both. A log_sum of -infinity says that a
+// head_dim) and `log_sum` (rows, heads) are those over the keys of both. A log_sum of -infinity means that a
 // side saw no key: its rows of `out` or `part` are not read and may hold anything.
 struct AttentionMerge {
   std::int64_t rows = 0;
@@ -135,7 +135,7 @@ struct AttentionMerge {
   const float* part_log_sum = nullptr;
 };
 
-// A call of any of them: what a backend runs.
+// A call of any of these ops, as a backend runs it.
 using RowCall =
     std::variant<RmsNorm, ResidualAdd, Rope, Swiglu, CrossEntropy, Adam, Embedding, AttentionMerge,
                  RmsNormBackward, SwigluBackward, CrossEntropyBackward, EmbeddingBackward>;
@@ -155,7 +155,7 @@ enum class Elementwise {
 
 struct ElementwiseKind {
   std::string_view name;         // the key of its table in a profile, and of its samples
-  bool in_every_profile = true;  // the simulator asks for it; else a profile may do without
+  bool in_every_profile = true;  // whether the simulator needs it; if not, a profile may omit it
 };
 inline constexpr std::array<ElementwiseKind, 9> kElementwise{{{"rms_norm"},
                                                               {"residual_add"},
@@ -177,19 +177,18 @@ constexpr std::string_view name_of(Elementwise kind) {
   return kElementwiseNames[static_cast<std::size_t>(kind)];
 }
 
-// The table of an op's backward pass is its kind's name and this; without one the kind's own table is for
-// both.
+// A backward pass's table has its kind's name with this suffix; without one the kind's own table serves both.
 inline constexpr std::string_view kBackwardSuffix = "_backward";
 
-// The shapes that an op is measured on: rows of a model's width, rows of its vocabulary, or one long row.
+// The shapes on which an op is measured: rows of a model's width, rows of its vocabulary, or one long row.
 enum class RowWidth { hidden, vocabulary, flat };
 
 struct RowOp {
-  std::size_t call = 0;   // its alternative of RowCall
+  std::size_t call = 0;   // place of its alternative in RowCall
   std::string_view name;  // as checks report it
   Elementwise kind = Elementwise::rms_norm;
   Pass pass = Pass::forward;
-  // Moved for each number of the shape (rows * columns), by the simulator's convention: each input read once,
+  // Moved per number of the shape (rows * columns), by the simulator's convention: each input is read once,
   // each output written once.
   int elements = 0;     // of the backend's type
   int state_bytes = 0;  // in f32
@@ -202,14 +201,14 @@ constexpr RowOp row(std::string_view name, Elementwise kind, Pass pass, int elem
   return {RowCall(Call{}).index(), name, kind, pass, elements, state_bytes, width};
 }
 
-// In the order of RowCall, which is also that in which points are listed.
+// In the order of RowCall, which is also the order of the points.
 inline constexpr std::array<RowOp, std::variant_size_v<RowCall>> kRowOps{{
     row<RmsNorm>("rms_norm", Elementwise::rms_norm, Pass::forward, 2),
     row<ResidualAdd>("residual_add", Elementwise::residual_add, Pass::forward, 3),
     row<Rope>("rope", Elementwise::rope, Pass::forward, 2),
     row<Swiglu>("swiglu", Elementwise::swiglu, Pass::forward, 3),
     row<CrossEntropy>("cross_entropy", Elementwise::cross_entropy, Pass::forward, 1, 0, RowWidth::vocabulary),
-    // In addition to gradient and weights: the master and two moments, read and written.
+    // Besides gradient and weights: the master and two moments, read and written.
     row<Adam>("adam_step", Elementwise::optimizer, Pass::forward, 2, 24, RowWidth::flat),
     row<Embedding>("embedding", Elementwise::embedding, Pass::forward, 2),
     row<AttentionMerge>("attention_merge", Elementwise::attention_merge, Pass::forward, 3),
@@ -225,7 +224,7 @@ static_assert([] {
   return true;
 }());
 
-// The key of the op's own table in a profile, which also names its points.
+// The key of the op's table in a profile, which also names its points.
 inline std::string table_name(const RowOp& op) {
   return std::string(name_of(op.kind)).append(op.pass == Pass::backward ? kBackwardSuffix : "");
 }

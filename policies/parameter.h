@@ -131,7 +131,6 @@ constexpr auto integers(std::string_view key, std::int64_t least, std::int64_t m
 
 }  // namespace parameter
 
-// Joins several lists of keys.
 template <class Key, std::size_t... Sizes>
 constexpr auto join(const Key (&... lists)[Sizes]) {
   std::array<Key, (Sizes + ...)> all;

@@ -25,7 +25,6 @@ struct Slice {
   friend constexpr bool operator==(const Slice&, const Slice&) = default;
 };
 
-// The number of tokens of each slice.
 inline std::vector<std::int64_t> lengths_of(std::span<const Slice> slices) {
   return each_of(slices, &Slice::tokens);
 }

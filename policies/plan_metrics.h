@@ -13,7 +13,6 @@
 
 namespace equipoise {
 
-// The metrics of one step.
 struct StepMetrics {
   std::int64_t tokens = 0;
   std::int64_t carried_tokens = 0;

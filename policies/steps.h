@@ -39,13 +39,11 @@ inline constexpr PackParameter kPackOrder = parameter::choice<&PackLengthOptions
 // all.
 std::int64_t micro_batches_of_step(const PackOptions& options);
 
-// The tokens of a window.
 std::int64_t window_tokens(const PackOptions& options);
 
 // The capacity of a fixed-length policy's micro-batch in tokens: micro_batch_size windows.
 std::int64_t micro_batch_capacity(const PackOptions& options);
 
-// The length of the packs that a pack-length packer fills.
 std::int64_t pack_length(const PackOptions& options);
 
 // The tokens of one iteration of a policy that sees the whole set.

@@ -248,7 +248,7 @@ def fit_host(name, rows, benchmark_of, args):
         members = everything[family.benchmarks == benchmark]
         theta = family.fit(np.setdiff1d(everything, members))
         errors = [float(e) for e in (family.simulate(theta) / family.published - 1)[members]]
-        print_errors(f"{name}: {benchmark}, at {theta[-1]:.0f} us a launch", errors)
+        print_errors(f"{name}: {benchmark}, at {theta[-1]:.0f} us per launch", errors)
         of_benchmark[str(benchmark)] = {**summary(errors), "launch_us": theta[-1]}
         launches.append(theta[-1])
         seen_by_none += [(family.rows[i]["row_id"], error) for i, error in zip(members, errors)]

@@ -28,16 +28,16 @@ class JsonObject {
 
   std::string text(std::string_view key, std::string_view fallback);
   bool flag(std::string_view key, bool fallback);
-  // One of `words` instead of a number is 0, -1, ...
+  // An integer, or one of `words`, which stand for 0, -1, ...
   std::int64_t integer(std::string_view key, std::int64_t fallback, std::int64_t least, std::int64_t most,
                        std::span<const std::string_view> words = {});
   double number(std::string_view key, double fallback, double least, double most);
-  // One of `allowed`; the index into it.
+  // One of `allowed`, as its index.
   std::size_t choice(std::string_view key, std::size_t fallback, std::span<const std::string_view> allowed);
   std::vector<std::int64_t> integers(std::string_view key, std::int64_t least, std::int64_t most);
 
-  // Throws for a key that nobody asked for, naming where it belongs as `place_of` knows it (empty: nowhere),
-  // or the nearest known one.
+  // Throws for a key that nobody read. The error names the place to which the key belongs, if `place_of`
+  // knows it (empty: it does not), or the nearest known key.
   void finish(std::string (*place_of)(std::string_view key) = nullptr) const;
 
   [[noreturn]] void fail(std::string_view key, const std::string& expected) const;
@@ -49,10 +49,10 @@ class JsonObject {
   std::vector<std::string> known_;
 };
 
-// Sizes such as 8192, "8K" or "1M" (1024, 1024^2); nothing if it is not one.
+// Reads sizes such as 8192, "8K" or "1M" (1024, 1024^2); false if it is none.
 bool parse_size(const nlohmann::json& node, std::int64_t& value);
 
-// --- Single fields, which must be there
+// --- Single required fields
 
 // `where` is what the user sees before the key, e.g. "h100.json: device".
 const nlohmann::json& object_field(const nlohmann::json& node, const std::string& key,
@@ -60,14 +60,13 @@ const nlohmann::json& object_field(const nlohmann::json& node, const std::string
 double number_field(const nlohmann::json& node, const std::string& key, const std::string& where);
 double positive_field(const nlohmann::json& node, const std::string& key, const std::string& where);
 double non_negative_field(const nlohmann::json& node, const std::string& key, const std::string& where);
-// A whole number from `least` to 2^31 - 1: of ranks, rows, tokens, which fit an int.
+// An integer from `least` to 2^31 - 1, for ranks, rows or tokens, which fit into an int.
 std::int64_t count_field(const nlohmann::json& node, const std::string& key, const std::string& where,
                          int least);
 const nlohmann::json& list_field(const nlohmann::json& node, const std::string& key,
                                  const std::string& where);
 std::string text_field(const nlohmann::json& node, const std::string& key, const std::string& where);
-// The place among `names` of the text under a key, e.g. of an enum's value. Throws UserError that asks for
-// `expected`.
+// The index in `names` of the text under a key, e.g. an enum's value. The error asks for `expected`.
 std::size_t name_field(const nlohmann::json& node, const std::string& key,
                        std::span<const std::string_view> names, const std::string& where,
                        const std::string& expected);
@@ -76,8 +75,8 @@ std::vector<std::string> keys_of(const nlohmann::json& node);
 void refuse_unknown_keys(const nlohmann::json& node, const std::vector<std::string_view>& known,
                          const std::string& where);
 
-// Runs `read` over parts of a file that are not checked field by field: what has another type than it must
-// have is the file's fault, not ours.
+// Runs `read` over parts of a file that are not checked field by field. A value of the wrong type is then the
+// file's fault, not ours.
 template <class Read>
 auto refusing_other_types(const std::string& where, const Read& read) {
   try {

@@ -14,7 +14,7 @@ namespace {
 
 using nlohmann::json;
 
-// Walks the text for the parser and leaves behind how far it came, which its events do not say.
+// Passes the text to the parser and records how far the parser came, which its events do not tell.
 class Cursor {
  public:
   using iterator_category = std::input_iterator_tag;
@@ -42,9 +42,9 @@ class Cursor {
   const char** reached_;
 };
 
-// What is wrong with a text: nothing if empty.
+// What is wrong with a text; empty if nothing.
 struct Fault {
-  bool syntax = false;  // no JSON at all
+  bool syntax = false;  // whether it is no JSON at all
   std::string what;
 };
 
@@ -73,7 +73,7 @@ class Builder {
   bool number_unsigned(number_unsigned_t value) { return add(value) != nullptr; }
   bool number_float(number_float_t value, const string_t& /*text*/) { return add(value) != nullptr; }
   bool string(string_t& value) { return add(std::move(value)) != nullptr; }
-  bool binary(binary_t& /*value*/) { return false; }  // never in a text
+  bool binary(binary_t& /*value*/) { return false; }  // does not occur in text
   bool start_object(std::size_t /*size*/) { return enter(json::object()); }
   bool start_array(std::size_t /*size*/) { return enter(json::array()); }
   bool end_object() { return leave(); }
@@ -133,16 +133,16 @@ class Builder {
   }
 
   json root_;
-  json* member_ = nullptr;         // the value of the last key
-  std::vector<json*> open_;        // from the root inwards; a parent grows only when its children are closed
-  std::vector<std::string> keys_;  // of each open object, the last one
+  json* member_ = nullptr;         // value of the last key
+  std::vector<json*> open_;        // from the root inwards; a parent only grows once its children are closed
+  std::vector<std::string> keys_;  // the last key of each open object
   Fault fault_;
 };
 
 struct Parsed {
   json value;
   Fault fault;
-  std::size_t at = 0;  // bytes read until the fault
+  std::size_t at = 0;  // bytes before the fault
 };
 
 Parsed parse(std::string_view text, bool comments) {
@@ -166,7 +166,7 @@ std::string_view without_mark(std::string_view text, const std::string& where) {
   return text;
 }
 
-// The text where the parser gave up, for an error.
+// The text at which the parser gave up, for an error.
 std::string found_at(std::string_view text, std::size_t at) {
   if (text.find_first_not_of(" \t\r\n") == std::string_view::npos) return "nothing";
   if (at >= text.size() && at > 0) --at;
@@ -184,7 +184,7 @@ std::string found_at(std::string_view text, std::size_t at) {
   throw UserError(where, ": not JSON, near ", found_at(text, parsed.at));
 }
 
-// The text with a number or null for each Infinity and NaN outside of strings. Empty where there is none.
+// Replaces each Infinity and NaN outside strings by a number or null. Empty if there is none.
 std::string without_python_numbers(std::string_view text) {
   if (text.find("Infinity") == std::string_view::npos && text.find("NaN") == std::string_view::npos)
     return {};
@@ -247,7 +247,7 @@ bool looks_like_json(std::string_view text) {
   const std::size_t end = text.find('\n', second);
   if (end == std::string_view::npos || text.find_first_not_of(kBlanks, end) == std::string_view::npos)
     return true;
-  return !json::accept(text.substr(first, end - first));  // else the next line is another document
+  return !json::accept(text.substr(first, end - first));  // otherwise the next line is another document
 }
 
 json json_or_word(std::string_view text, const std::string& where) {

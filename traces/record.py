@@ -38,8 +38,9 @@ import socket
 import sys
 
 LONGEST = 1 << 31
-MOST_JOBS = max(64, 4 * (os.cpu_count() or 1))  # each has a tokenizer of its own in memory
-PIECE = 400_000  # characters encoded at once: longer texts are cut at line ends, which moves a count by a token a cut
+MOST_JOBS = max(64, 4 * (os.cpu_count() or 1))  # because each holds a tokenizer in memory
+PIECE = 400_000  # characters that are encoded at once; longer texts are cut at line ends, and each cut
+                 # changes a count by a token
 LLAMA3_SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
@@ -119,7 +120,7 @@ def pieces(text):
     yield text[begin:] if begin else text
 
 
-# --- Text of a document ---------------------------------------------------------------------------------------------
+# --- Text of a document
 
 HIDDEN = re.compile(r"<(script|style|svg|nav|head)\b.*?</\1\s*>|<!--.*?-->", re.DOTALL | re.IGNORECASE)
 BREAK = re.compile(r"</?(?:p|div|br|li|ul|ol|dl|dt|dd|h[1-6]|tr|table|pre|section|article|blockquote)\b[^>]*>", re.IGNORECASE)
@@ -157,9 +158,9 @@ def text_of_file(path, strip_html):
     return text
 
 
-# --- Workers: one length and one digest a document ------------------------------------------------------------------
+# --- Workers, which return one length and one digest per document
 
-count = None  # the tokenizer of a worker process
+count = None  # of a worker process
 settings = None
 
 
@@ -281,16 +282,16 @@ def texts_of_jsonl(path, field):
 
 # --- Tables ---------------------------------------------------------------------------------------------------------
 
-PACKED = {  # what says where the documents of a row begin, as traces/formats/packed_row.h has it
+PACKED = {  # fields that tell where the documents of a row begin, as in traces/formats/packed_row.h
     "lengths": ("seq_lengths", "seq_lens", "seqlens", "sequence_lengths"),
     "borders": ("cu_seqlens", "cu_seqlens_q", "cu_seq_lens", "cu_seq_lens_q"),
     "starts": ("seq_start_id", "seq_start_ids"),
     "positions": ("position_ids", "input_pos", "inputs_position"),
     "segments": ("seq_idx", "sequence_ids", "document_ids", "doc_ids", "segment_ids", "inputs_segmentation"),
 }
-PADDED = ("segment_ids", "inputs_segmentation")  # of these 0 is padding
+PADDED = ("segment_ids", "inputs_segmentation")  # fields in which 0 is padding
 TOKENS = ("input_ids", "token_ids")
-ROWS = 1024  # of a table that are in memory at one time
+ROWS = 1024  # rows of a table that are in memory at one time
 
 
 def checked_fields(row, tokens, where):
@@ -309,7 +310,7 @@ def checked_fields(row, tokens, where):
             if not flat:
                 raise UserError(f"{where}: {name}: expected a list of integers, found {str(numbers)[:60]}")
             if kind in ("positions", "mask", "segments") and tokens is not None and len(numbers) != tokens:
-                raise UserError(f"{where}: {name}: expected {tokens} numbers, one a token, found {len(numbers)}")
+                raise UserError(f"{where}: {name}: expected {tokens} numbers, one per token, found {len(numbers)}")
             fields[name] = numbers
     return fields
 
@@ -326,7 +327,7 @@ def borders_of_row(row, tokens, where):
             ends.append(ends[-1] + length)
     elif kind == "borders":
         ends = list(numbers)
-        while ends and ends[-1] < 0:  # padding of the list
+        while ends and ends[-1] < 0:  # removes the list's padding
             ends.pop()
     elif kind == "starts":
         ends = [*numbers, tokens]
@@ -393,7 +394,7 @@ def batches_of(path):
         if magic == b"ARROW1":
             reader = pyarrow.ipc.open_file(source)
             batches = (reader.get_batch(i) for i in range(reader.num_record_batches))
-        else:  # what Hugging Face's datasets writes has no magic
+        else:  # for tables of Hugging Face's datasets, which have no magic number
             reader = pyarrow.ipc.open_stream(source)
             batches = iter(reader)
         return reader.schema, lambda columns: (batch.select(columns) for batch in batches)
@@ -437,7 +438,7 @@ def results_of_table(path, field, texts):
     packing = [name for names in PACKED.values() for name in names if name in schema.names]
     if field in TOKENS:
         others = [*packing, *(name for name in ("attention_mask",) if name in schema.names)]
-    elif field in packing:  # alone, but for the tokens that say where the last document ends
+    elif field in packing:  # decides alone, except that the tokens show where the last document ends
         others = [name for name in TOKENS if name in schema.names]
     else:
         others = []
@@ -482,7 +483,7 @@ def tables_below(folder):
     files = sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
     tables = [path for path in files if path.suffix in (".parquet", ".arrow")]
     text = [path for path in files if path.suffix not in (".parquet", ".arrow", ".json", ".md", ".lock")]
-    return [] if text else tables  # next to other files a table is one of them, which is not text
+    return [] if text else tables  # a table among other files is one of them, which is not text
 
 
 def results_of(path, options, texts, files):
@@ -566,7 +567,7 @@ def record(options):
         if not path.exists():
             raise UserError(f"{path}: no such file or folder; expected text to record")
         inputs.append((label or path.name, path))
-    if options.out is None:  # asked for here, since what is to be read comes first
+    if options.out is None:  # checked here, because a wrong input should be reported first
         raise UserError("--out: expected lengths.txt, .txt.gz or .txt.zst, found nothing")
     out = pathlib.Path(options.out)
     if not out.parent.is_dir():
@@ -634,7 +635,7 @@ def main(arguments=None):
     parser.add_argument("--tokenizer", default="llama-3", help="llama-3 (default), qwen, or a tokenizer.json")
     parser.add_argument("--field", help="JSONL field or column of a table (default: text, else messages or input_ids)")
     parser.add_argument("--include", action="append", default=[], metavar="GLOB", help="only files whose path matches, e.g. '*.c'")
-    parser.add_argument("--exclude", action="append", default=[], metavar="GLOB", help="leave out files whose path matches, e.g. '*/tests/*'")
+    parser.add_argument("--exclude", action="append", default=[], metavar="GLOB", help="skip files whose path matches, e.g. '*/tests/*'")
     parser.add_argument("--html", action="store_true", help="strip HTML files to their text")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="worker processes (default: all cores)")
     parser.add_argument("--shuffle", type=int, default=0, metavar="SEED", help="seed of the order (default: 0)")

@@ -96,8 +96,8 @@ Components wlb_128k() {
 
 // HBP (arXiv 2503.07680): Tulu3 has documents up to 32K with a mean of 0.8K, and about 2K of LongCite's up to
 // 128K among its 940K give 0.9K together. Two shapes are fitted so that ISF, groups 16K and 128K, and balance
-// batching give the component table: the spread of the body (a lognormal of sigma 0.42; a wider one makes ABR
-// of the 16K group too large) and LongCite's even spread in ln(tokens) from 16K on
+// batching give the component table. One is the spread of the body, a lognormal of sigma 0.42; a wider one
+// makes ABR of the 16K group too large. The other is LongCite's even spread in ln(tokens) from 16K on
 // (tests/traces/test_longcite.cpp).
 Components tulu3_longcite() {
   return {{{0.9978, LognormalShape{710, 0.42, 16, 32 * kK}},

@@ -1,10 +1,10 @@
-// Ranks as threads: every collective publishes its send buffer, waits for the others, reads what it needs,
-// and waits for them again before anyone may reuse a buffer. Sums run in rank order, so every rank gets the
-// same bits. A message is its sender's buffer: the receiver copies from it and says so.
+// Ranks as threads. In every collective a rank publishes its send buffer, waits for the others, reads what it
+// needs, and waits again before anyone may reuse a buffer. Sums run in rank order, so every rank gets the
+// same bits. A message is its sender's buffer: the receiver copies from it and confirms.
 //
-// When a rank aborts, nobody may free a buffer that another still reads. So once the group is aborted no wait
-// before a reading completes any more, but the wait after one always does: all its members have passed the
-// first and are on their way.
+// When a rank aborts, nobody may free a buffer that another still reads. So once the group is aborted, no
+// wait before a read completes, but every wait after one does: all its members have passed the first and will
+// arrive.
 #include <algorithm>
 #include <cassert>
 #include <condition_variable>
@@ -38,7 +38,7 @@ bool Turn::give_if_mine() {
 
 namespace {
 
-// What all groups share that were split from one communicator.
+// The state that all groups split from one communicator share.
 struct Hub {
   std::mutex mutex;
   std::condition_variable changed;
@@ -46,7 +46,7 @@ struct Hub {
   std::string reason;
   Turn* turn = nullptr;
 
-  // Waits until ready() and calls then(), both under the lock; the turn is given up if there is a wait.
+  // Waits until ready() and calls then(), both under the lock. The turn is released during a wait.
   template <class Ready, class Then>
   void wait(Ready ready, Then then) {
     bool gave = false;
@@ -80,7 +80,7 @@ struct Group {
         split_requests(static_cast<std::size_t>(ranks)),
         split_results(static_cast<std::size_t>(ranks)) {}
 
-  // Waits for all ranks. Before a reading it may end in Aborted, after one it may not: see above.
+  // Waits for all ranks. It may throw Aborted before a read, and must not after one (see above).
   void wait_for_all(bool may_abort) {
     std::uint64_t mine = 0;
     {
@@ -100,7 +100,7 @@ struct Group {
     if (!complete) throw Aborted(hub->reason);
   }
 
-  // The next message to that address, taken out of its box; null if there is none.
+  // Takes the next message to that address out of its box; null if there is none.
   MessagePtr next_message(const Address& address) {
     const auto box = boxes.find(address);
     if (box == boxes.end()) return nullptr;
@@ -120,7 +120,7 @@ struct Group {
   std::shared_ptr<Hub> hub;
   int size;
   int arrived = 0;
-  std::uint64_t round = 0;  // of such waits
+  std::uint64_t round = 0;  // number of such waits so far
   std::vector<const float*> sends;
   std::vector<std::pair<int, int>> split_requests;  // (color, key) by rank
   std::vector<std::pair<std::shared_ptr<Group>, int>> split_results;
@@ -141,7 +141,7 @@ class InProcessSend : public Pending {
   }
 
  private:
-  // Whether the message was taken. `give_up`: take it back if nobody reads it yet.
+  // Returns whether the message was taken. `give_up` takes it back if nobody reads it yet.
   bool finish(bool give_up) {
     using State = Message::State;
     Hub& hub = *group_->hub;
@@ -311,7 +311,7 @@ class InProcess : public Communicator {
   int rank_;
 };
 
-// The exception to report: the first that is not only the echo of another rank's.
+// Chooses the exception to report: the first that is no mere consequence of another rank's.
 class FirstFailure {
  public:
   void note(std::exception_ptr failure, bool echo) {

@@ -1,4 +1,4 @@
-// Ranks as processes, over MPI: all of the module.
+// Ranks as processes, over MPI. This file is the whole module.
 #include <mpi.h>
 #include <unistd.h>
 
@@ -17,7 +17,7 @@ void check(int status, const char* call) {
     throw std::runtime_error(std::string(call) + " failed with MPI error " + std::to_string(status));
 }
 
-// Floats of one rank's share that lie `stride` apart from the next rank's: what a cut all-gather moves.
+// Floats of one rank's share that are `stride` apart from the next rank's, as a cut all-gather moves them.
 class StridedShare {
  public:
   StridedShare(int count, std::int64_t stride) {
@@ -99,8 +99,8 @@ class Mpi : public Communicator {
             "MPI_Allgather");
     });
   }
-  // Pairwise, so that sums are made in one fixed order and in memory that is kept: what MPI allocates and
-  // frees with every call makes its own reduction two to four times as slow or not, by chance.
+  // Pairwise, so that sums have one fixed order and use memory that is kept. MPI allocates and frees memory
+  // with every call, which by chance makes its own reduction two to four times as slow.
   void reduce_scatter(const void* send, void* receive, std::int64_t count) override {
     std::copy_n(in(send) + rank_ * count, count, to(receive));
     incoming_.resize(static_cast<std::size_t>(size_ > 1 ? count : 0));
@@ -169,8 +169,8 @@ class Mpi : public Communicator {
   static const float* in(const void* data) { return static_cast<const float*>(data); }
   static float* to(void* data) { return static_cast<float*>(data); }
 
-  // Calls body(first element, elements) for parts that a call can move; once for a message of nothing, which
-  // the other side waits for too.
+  // Calls body(first element, elements) for parts that one call can move. An empty message also gets one
+  // call, since the other side waits for it.
   template <class Body>
   void for_parts(std::int64_t count, Body body) const {
     std::int64_t at = 0;

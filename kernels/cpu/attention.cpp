@@ -8,9 +8,9 @@
 // of its group.
 // Rows of one head lie heads * d apart. Where that is a large power of two, a tile's rows share a few sets of
 // the first cache and evict each other, and what a pair costs depends on the number of heads. So whatever is
-// read again and again is copied to rows that follow each other: keys and values of a KV head; in the forward
-// pass a tile of queries; in the backward pass queries and output gradients of the group's heads, and the
-// query gradient is gathered there too.
+// read again and again is copied to rows that follow each other. In both passes these are the keys and values
+// of a KV head. The forward pass adds a tile of queries, the backward pass the queries and output gradients
+// of the group's heads, and it gathers the query gradient there too.
 //
 // Cost per head: 4 * d flops per computed pair forward, 10 * d backward, plus the copies: one of keys and
 // values per KV head, one of queries (and gradients) per head. Workspace: 2 * keys * d floats forward,
@@ -50,14 +50,14 @@ std::int64_t keys_seen_by(const Piece& piece, std::int64_t queries) {
   return piece.full ? piece.keys : piece.keys - piece.queries + queries;
 }
 
-// Keys of the block [first_key, first_key + kTile) that query `i` of the piece sees.
+// How many keys of the block [first_key, first_key + kTile) query `i` of the piece sees.
 int visible_in_block(const Piece& piece, std::int64_t i, std::int64_t first_key) {
   const std::int64_t visible = keys_seen_by(piece, i + 1) - first_key;
   return visible < 0 ? 0 : least(visible, kTile);
 }
 
 struct alignas(64) ForwardTile {
-  float query[kTile * kMaxHeadDim];  // times the softmax scale
+  float query[kTile * kMaxHeadDim];  // multiplied by the softmax scale
   float scores[kTile * kTile];
   float out[kTile * kMaxHeadDim];
   float maximum[kTile];
@@ -76,13 +76,13 @@ float softmax_scale(int head_dim) {
   return 1.0F / __builtin_sqrtf(static_cast<float>(head_dim));
 }
 
-// Columns of a block that are computed: its keys, to whole vectors.
+// How many columns of a block are computed: its keys, rounded up to whole vectors.
 int columns_for(int keys) {
   return (keys + kLanes - 1) / kLanes * kLanes;
 }
 
-// Turns the scores of one row into probabilities against the running maximum, and rescales what the row
-// has gathered so far. Masked keys get a probability of 1e-38 or less, which no sum of f32 notices.
+// Turns the scores of one row into probabilities against the running maximum, and rescales the row's sums so
+// far. Masked keys get a probability of at most 1e-38, which has no effect on a sum in f32.
 void soften_row(ForwardTile& tile, int i, int columns, int visible, int head_dim) {
   float* score = tile.scores + i * kTile;
   Vector high = broadcast(tile.maximum[i]);
@@ -165,10 +165,10 @@ struct PackedHead {
   float* query;
   float* out_gradient;
   float* dq;
-  float* dot;  // of each row's output and output gradient
+  float* dot;  // dot product of each row's output and output gradient
   float* log_sum;
 
-  // Where the head's rows lie in the workspace.
+  // `workspace` receives the head's rows.
   PackedHead(float* workspace, std::int64_t queries, int head_dim)
       : query(workspace),
         out_gradient(query + queries * head_dim),
@@ -176,7 +176,8 @@ struct PackedHead {
         dot(dq + queries * head_dim),
         log_sum(dot + padded(queries)) {}
 
-  static std::int64_t padded(std::int64_t queries) { return (queries + 15) / 16 * 16; }  // to a cache line
+  // rounded up to a cache line
+  static std::int64_t padded(std::int64_t queries) { return (queries + 15) / 16 * 16; }
   static std::int64_t floats(std::int64_t queries, int head_dim) {
     return 3 * queries * head_dim + 2 * padded(queries);
   }

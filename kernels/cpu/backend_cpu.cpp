@@ -57,7 +57,7 @@ class CpuBackend : public Backend {
 
   [[nodiscard]] DeviceDescription describe() const override {
     DeviceDescription description;
-    // Under a hypervisor the name alone is that of several generations of cores.
+    // Under a hypervisor several generations of cores have the same name.
     const std::string model = cpu_info("model name"), family = cpu_info("cpu family"),
                       number = cpu_info("model");
     description.name = (model.empty() ? "CPU" : model) +
@@ -74,8 +74,8 @@ class CpuBackend : public Backend {
 
   [[nodiscard]] double clock_mhz() const override { return std::atof(cpu_info("cpu MHz").c_str()); }
 
-  // GFLOP/s of the register tiles on 20 KB that stay in the first cache: some ten microseconds, the best of
-  // three goes, since the first one has to bring the operands.
+  // GFLOP/s of the register tiles on 20 KB that stay in the first cache. It takes some ten microseconds and
+  // is the best of three tries, because the first has to load the operands.
   [[nodiscard]] double pace() override {
     constexpr GemmShape kTile{32, 64, 32, false, false, false};
     constexpr int kProducts = 8;
@@ -167,7 +167,7 @@ class CpuBackend : public Backend {
 
   void gemm(const GemmShape& shape, const void* a, const void* b, void* c) override {
     if (shape.m == 0 || shape.n == 0) return;
-    if (shape.k == 0) {  // a sum of nothing, which libraries refuse
+    if (shape.k == 0) {  // libraries refuse an empty sum
       if (!shape.accumulate) clear(c, static_cast<std::size_t>(shape.m * shape.n) * sizeof(float));
       return;
     }

@@ -1,5 +1,5 @@
-// The CPU kernels that exist once per instruction set, as a table of functions, and the choice among the
-// tables at run time: one portable program that is fast on AVX-512, on AVX2 and correct on anything.
+// The CPU kernels that exist once per instruction set, as tables of functions, and the choice of a table at
+// run time. So one portable program is fast on AVX-512 and AVX2, and correct on any processor.
 #pragma once
 
 #include <cstddef>
@@ -29,15 +29,15 @@ struct AttentionBackwardInputs {
 
 struct CpuKernels {
   const char* isa;
-  // Floats of workspace for pieces of at most so many queries and keys.
+  // Floats of workspace for pieces with at most so many queries and keys.
   std::size_t (*attention_workspace)(const AttentionShape&, std::int64_t queries, std::int64_t keys);
   void (*attention_forward)(const AttentionInputs&, const Piece&, float* workspace, float* out,
                             float* log_sum);
   // Adds to the gradients.
   void (*attention_backward)(const AttentionBackwardInputs&, const Piece&, float* workspace, float* dq,
                              float* dk, float* dv);
-  void (*gemm)(const GemmShape&, const float* a, const float* b, float* c);  // where no library is linked
-  // A row op by its place in kRowOps; `call` are its arguments, the alternative of RowCall at that place.
+  void (*gemm)(const GemmShape&, const float* a, const float* b, float* c);  // used if no library is linked
+  // Runs a row op by its place in kRowOps; `call` has its arguments, the alternative of RowCall there.
   void (*row_op)(std::size_t op, const void* call);
 };
 
@@ -48,17 +48,17 @@ struct CpuKernelChoices {
 };
 CpuKernelChoices cpu_kernel_choices();
 
-// The best one.
+// The best table.
 const CpuKernels& cpu_kernels();
 
-// The CPU backend on one of the tables: tests try each that the processor can run.
+// The CPU backend on one of the tables; tests try each that the processor can run.
 std::unique_ptr<Backend> make_cpu_backend(const CpuKernels& kernels);
 
 }  // namespace equipoise::kernels
 
 #ifdef EQUIPOISE_ISA
-// In a file that is compiled once per instruction set: the kernels of this one, which cpu/tile_gemm.cpp
-// gathers into a CpuKernels.
+// The kernels of this instruction set, in a file that is compiled once per set; cpu/tile_gemm.cpp collects
+// them into a CpuKernels.
 namespace equipoise::kernels::EQUIPOISE_ISA {
 
 std::size_t attention_workspace(const AttentionShape& shape, std::int64_t queries, std::int64_t keys);

@@ -1,4 +1,4 @@
-// oneDNN's matrix product: all of the module.
+// oneDNN's matrix product. This file is the whole module.
 #include <dnnl.h>
 #include <omp.h>
 
@@ -9,7 +9,7 @@
 namespace equipoise::kernels {
 
 static void gemm(const GemmShape& shape, const float* a, const float* b, float* c) {
-  omp_set_num_threads(1);  // of the calling thread: a rank is one thread
+  omp_set_num_threads(1);  // only affects the calling thread, as a rank is one thread
   const dnnl_status_t status =
       dnnl_sgemm(shape.transpose_a ? 'T' : 'N', shape.transpose_b ? 'T' : 'N', shape.m, shape.n, shape.k,
                  1.0F, a, shape.transpose_a ? shape.m : shape.k, b, shape.transpose_b ? shape.k : shape.n,

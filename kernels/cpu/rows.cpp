@@ -18,7 +18,7 @@ void store_some(float* target, Vector value, std::int64_t count) {
 }
 
 // Calls body(read, write) for every vector of a row. Lanes beyond the row's end read as 0 and are not
-// written: right for sums of products and for maps, not for sums of exponentials.
+// written. That is correct for sums of products and for maps, but not for sums of exponentials.
 template <class Body>
 void for_vectors(std::int64_t columns, Body body) {
   std::int64_t j = 0;
@@ -244,7 +244,7 @@ void run(const AttentionMerge& call) {
   }
 }
 
-// One function a row op, in the order of kRowOps. Everything here has internal linkage: a function of the
+// One function per row op, in the order of kRowOps. Everything here has internal linkage: a function of the
 // standard library that this file instantiated would be shared with the copies for other instruction sets.
 using Kernel = void (*)(const void* call);
 template <class Calls>

@@ -50,7 +50,7 @@ void gemm(const GemmShape& shape, const float* a, const float* b, float* c) {
 #define EQUIPOISE_TEXT_OF(name) #name
 #define EQUIPOISE_TEXT(name) EQUIPOISE_TEXT_OF(name)
 
-// All kernels of the instruction set.
+// Declares all kernels of the instruction set.
 extern const CpuKernels kKernels;
 const CpuKernels kKernels = {EQUIPOISE_TEXT(EQUIPOISE_ISA),
                              attention_workspace,

@@ -114,7 +114,7 @@ static inline Vector exp_of(Vector x) {
 
 // --- The one inner kernel of the CPU backend: a small matrix product held in vector registers.
 
-// A[i, k] = data[i * row + k * column]: the same code reads A and its transpose, since A is only broadcast.
+// A[i, k] = data[i * row + k * column]. The same code reads A and its transpose, since A is only broadcast.
 struct LeftMatrix {
   const float* data;
   std::ptrdiff_t row;
@@ -150,7 +150,7 @@ static inline void multiply_rows(int columns, int depth, const LeftMatrix& a, co
   int j = 0;
   for (; j + kVectorsHeld * kLanes <= columns; j += kVectorsHeld * kLanes)
     multiply_held<rows, kVectorsHeld>(depth, a, b + j, b_row, c + j, c_row, accumulate);
-  // The rest in one go: a vector at a time would leave the units idle for want of independent sums.
+  // The remaining columns at once: one vector at a time would leave units idle, for lack of independent sums.
   const int left = (columns - j) / kLanes;
   if (left == 3) multiply_held<rows, 3>(depth, a, b + j, b_row, c + j, c_row, accumulate);
   if (left == 2) multiply_held<rows, 2>(depth, a, b + j, b_row, c + j, c_row, accumulate);

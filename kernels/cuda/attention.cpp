@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <utility>
 
-// The frontend's headers come when the module is built (CMakeLists.txt); without a network they may not.
+// CMakeLists.txt fetches the frontend's headers when the module is built, which may fail without a network.
 #if defined(EQUIPOISE_CUDNN) && __has_include(<cudnn_frontend.h>)
 #define CUDNN_FRONTEND_SKIP_JSON_LIB
 #include <cudnn_frontend.h>
@@ -87,7 +87,7 @@ bool cover_keys(std::span<const Piece> pieces, std::int64_t rows) {
 
 // --- The graph.
 
-// Eight steps an octave, each a whole number of units.
+// Eight sizes per octave, each a whole number of units.
 static std::int64_t rounded_up(std::int64_t value, std::int64_t unit) {
   const std::int64_t units = (value + unit - 1) / unit;
   const auto octave = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(units)));
@@ -235,7 +235,7 @@ float scale_of(const AttentionShape& shape) {
 
 template <class Attributes>
 void mask(Attributes& attributes, const DeclaredAttention& declared) {
-  if (declared.full) return;  // the lengths alone bound what is seen
+  if (declared.full) return;  // because the lengths alone limit the visible keys
   attributes
       .set_diagonal_alignment(declared.square ? fe::DiagonalAlignment_t::TOP_LEFT
                                               : fe::DiagonalAlignment_t::BOTTOM_RIGHT)
@@ -258,7 +258,7 @@ void describe_forward(fe::graph::Graph& graph, const DeclaredAttention& declared
   tensors.as_log_sum_output(log_sum);
 }
 
-// Not the deterministic algorithm: on Hopper it needs a workspace that is quadratic in the length.
+// Not the deterministic algorithm, which on Hopper needs a workspace that is quadratic in the length.
 void describe_backward(fe::graph::Graph& graph, const DeclaredAttention& declared) {
   Tensors tensors(graph, declared);
   auto attributes = fe::graph::SDPA_backward_attributes()
@@ -311,7 +311,7 @@ AttentionGraph::AttentionGraph(const DeclaredAttention& declared, int sm_version
   graph_->graph.set_io_data_type(fe::DataType_t::BFLOAT16)
       .set_intermediate_data_type(fe::DataType_t::FLOAT)
       .set_compute_data_type(fe::DataType_t::FLOAT)
-      .set_sm_version(sm_version);  // before any node, which copies it
+      .set_sm_version(sm_version);  // must come before any node, which copies it
   if (declared.pass == Pass::forward)
     describe_forward(graph_->graph, declared);
   else
@@ -338,7 +338,8 @@ std::map<std::string, PackedTensor> AttentionGraph::tensors() const {
   std::map<std::string, PackedTensor> found;
   for (const auto& [name, id] : kNames) {
     fe::graph::Tensor_attributes tensor;
-    if (graph_->graph.query_tensor_attributes_of_uid(id, tensor).is_bad()) continue;  // not of this pass
+    // a tensor that this pass does not have
+    if (graph_->graph.query_tensor_attributes_of_uid(id, tensor).is_bad()) continue;
     PackedTensor& packed = found[name];
     std::copy_n(tensor.get_dim().begin(), 4, packed.sizes.begin());
     std::copy_n(tensor.get_stride().begin(), 4, packed.strides.begin());

@@ -1,4 +1,4 @@
-// Attention on a GPU: which pieces go into one cuDNN call, and that call as a compiled graph.
+// Attention on a GPU: which pieces go into one cuDNN call, and the call as a compiled graph.
 #pragma once
 
 #include <array>
@@ -21,20 +21,20 @@ namespace equipoise::kernels::cuda {
 // keys, and two pieces of one call that share keys would overwrite each other's, so pieces are dealt into
 // rounds within which no key row occurs twice; gradients of later rounds are added.
 //
-// Offsets must ascend inside a backward call, of queries and of keys: with grouped-query attention cuDNN
-// first writes gradients of keys by query head and then sums them head by head in an operation that is told
-// of ragged offsets but not of lengths, so where a piece ends can only be where the next one starts.
+// Offsets of queries and of keys must ascend inside a backward call. With grouped-query attention cuDNN first
+// writes gradients of keys by query head and then sums them head by head. That sum knows ragged offsets but
+// no lengths, so a piece must end where the next one starts.
 
 std::vector<Piece> by_query_row(std::span<const Piece> pieces);
 
-// What forward calls take: all causal pieces, then all full ones, each by query row; no list is empty.
+// The lists of pieces for forward calls, none empty: all causal pieces, then all full ones, by query row.
 std::vector<std::vector<Piece>> by_mask(std::span<const Piece> pieces);
 
-// What backward calls take. Pieces by round, inside a round in the order of their query rows and of their key
-// rows; a piece goes to the first round of its kind whose keys all lie before its own. O(p^2) at worst.
+// The lists of pieces for backward calls. A round has its pieces in the order of both their query rows and
+// their key rows. A piece goes to the first round of its kind in which no piece's keys reach its own. O(p^2).
 std::vector<std::vector<Piece>> ascending_rounds(std::span<const Piece> pieces);
 
-// One entry a slot, and the end of the last piece. Slots without a piece have no rows and begin at that end.
+// One entry per slot, and the end of the last piece, where slots without a piece begin and end.
 struct CallRows {
   std::vector<std::int32_t> query_lengths;  // of each slot
   std::vector<std::int32_t> key_lengths;
@@ -43,14 +43,13 @@ struct CallRows {
 };
 CallRows call_rows(std::span<const Piece> pieces, std::int64_t slots);
 
-// The same in elements of the buffers: (query rows, query heads, head dim), (key rows, KV heads, head dim)
-// and (query rows, query heads). slots + 1 each.
+// The same rows in elements of the buffers: (query rows, query heads, head dim), (key rows, KV heads, head
+// dim) and (query rows, query heads), with slots + 1 entries each.
 struct CallOffsets {
   std::vector<std::int64_t> query, key, log_sum;
 };
 CallOffsets call_offsets(const AttentionShape& shape, const CallRows& rows);
 
-// Whether the pieces, which share no row on that side, leave none of the first `rows` rows out.
 bool cover_queries(std::span<const Piece> pieces, std::int64_t rows);
 bool cover_keys(std::span<const Piece> pieces, std::int64_t rows);
 
@@ -66,15 +65,15 @@ bool cover_keys(std::span<const Piece> pieces, std::int64_t rows);
 struct DeclaredAttention {
   AttentionShape shape;
   Pass pass = Pass::forward;
-  bool full = false;  // all pieces are full, else all are causal: a graph has one mask
-  // All pieces have as many keys as queries, so that the diagonal may be said to start at the first of both.
-  // cuDNN 9.19 skips the masked blocks of its backward pass for such a mask only (measured on an H200: half
-  // the time).
+  bool full = false;  // whether pieces are full or causal; a graph has one mask
+  // All pieces have as many keys as queries, so that the diagonal can be stated to start at the first of
+  // both. Only for such a mask does cuDNN 9.19 skip the masked blocks of its backward pass (measured on an
+  // H200: half the time).
   bool square = false;
   std::int64_t pieces = 1;
   std::int64_t most_queries = 1;  // of a piece
   std::int64_t most_keys = 1;
-  std::int64_t total_queries = 1;  // rows, for the backward pass's workspace
+  std::int64_t total_queries = 1;  // number of rows, for the backward pass's workspace
   std::int64_t total_keys = 1;
 
   [[nodiscard]] auto order() const {
@@ -86,13 +85,13 @@ struct DeclaredAttention {
   }
 };
 
-// Rounded up to an eighth of the next lower power of two (at most 12.5 % more), lengths to tiles of 128. Not
-// square.
+// Rounds sizes up to an eighth of the next lower power of two (at most 12.5 % more), and lengths to tiles of
+// 128. `square` is false in the result.
 DeclaredAttention declared_for(const AttentionShape& shape, Pass pass, bool full, std::int64_t pieces,
                                std::int64_t most_queries, std::int64_t most_keys, std::int64_t total_queries,
                                std::int64_t total_keys);
 
-// Device memory of one call. Offsets have pieces + 1 entries, in elements; lengths have `pieces`.
+// Device memory of one call. Offsets have pieces + 1 entries, in elements; lengths have `pieces` entries.
 struct AttentionPointers {
   void* query = nullptr;
   void* key = nullptr;
@@ -119,7 +118,7 @@ struct PackedTensor {
 
 class AttentionGraph {
  public:
-  // For an architecture, 90 for Hopper. Needs no GPU.
+  // `sm_version` is the architecture, 90 for Hopper. Needs no GPU.
   AttentionGraph(const DeclaredAttention& declared, int sm_version);
   ~AttentionGraph();
   AttentionGraph(const AttentionGraph&) = delete;
@@ -127,7 +126,7 @@ class AttentionGraph {
 
   // Whether cuDNN supports the graph: "" or the reason. Needs no GPU.
   [[nodiscard]] std::string validate();
-  // As cuDNN has them once validated, by the names of AttentionPointers. Needs no GPU.
+  // The tensors as cuDNN has them once validated, by the names of AttentionPointers. Needs no GPU.
   [[nodiscard]] std::map<std::string, PackedTensor> tensors() const;
 
   // Picks an engine on the present GPU. Throws std::runtime_error with cuDNN's reason.
@@ -140,7 +139,7 @@ class AttentionGraph {
   std::unique_ptr<Graph> graph_;
 };
 
-// cudnnCreate and cudnnDestroy; cuDNN's version ("9.19.0").
+// Wrap cudnnCreate and cudnnDestroy, and return cuDNN's version ("9.19.0").
 void* make_cudnn_handle();
 void destroy_cudnn_handle(void* handle) noexcept;
 std::string cudnn_version();

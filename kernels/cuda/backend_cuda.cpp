@@ -17,8 +17,8 @@ namespace equipoise::kernels {
 namespace cuda {
 namespace {
 
-constexpr double kLongestHead = 0.05;  // seconds that a GPU is kept busy while calls are queued, at most
-constexpr double kStarvedShare = 0.1;  // issuing calls for less than this share of their time starves no GPU
+constexpr double kLongestHead = 0.05;  // limit of the seconds that a GPU is kept busy while calls are queued
+constexpr double kStarvedShare = 0.1;  // a GPU is not starved if issuing calls takes less of their time
 
 // The few declarations of nvml.h that are needed; 0 is NVML_SUCCESS, 1 NVML_CLOCK_SM.
 using Init = int (*)();
@@ -36,7 +36,7 @@ Function symbol(void* library, const char* name) {
 // toolkit carries it.
 class Clock {
  public:
-  // The index is asked where NVML does not know the bus address, as in some virtual machines.
+  // `index` serves if NVML does not know the bus address, as in some virtual machines.
   Clock(const char* pci_bus_id, int index) : library_(dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL)) {
     if (library_ == nullptr) return;
     const auto init = symbol<Init>(library_, "nvmlInit_v2");
@@ -109,17 +109,17 @@ CallLists lists_of(const AttentionShape& shape, std::span<const Piece> pieces, s
 struct Round {
   std::shared_ptr<AttentionGraph> graph;
   CallLists lists;
-  bool covers_keys = false;  // so the call writes every row of the key gradients
+  bool covers_keys = false;  // if so, the call writes every row of the key gradients
 };
 
 class CudaAttentionPlan : public AttentionPlan {
  public:
   std::vector<Round> rounds;
   bool covers_queries = false;
-  std::size_t query_bytes = 0;  // of the query and the key buffers that the pieces reach
+  std::size_t query_bytes = 0;  // the parts of the query and the key buffers that the pieces reach
   std::size_t key_bytes = 0;
   DeviceMemory workspace{0};
-  DeviceMemory more_dk{0};  // gradients of rounds after the first
+  DeviceMemory more_dk{0};  // gradients from rounds after the first
   DeviceMemory more_dv{0};
 
   CudaAttentionPlan(std::vector<Round> all_rounds, bool all_queries, std::size_t workspace_bytes,
@@ -141,7 +141,7 @@ std::string pci_bus_id(int device) {
 
 class CudaBackend : public Backend {
  public:
-  // `device` is the current one.
+  // `device` must be the current one.
   explicit CudaBackend(int device) : device_(device), clock_(pci_bus_id(device).c_str(), device) {
     check(cudaGetDeviceProperties(&properties_, device), "cudaGetDeviceProperties");
     check(cudaEventCreate(&start_), "cudaEventCreate");
@@ -166,7 +166,7 @@ class CudaBackend : public Backend {
     if (cudaGetDeviceCount(&description.devices) != cudaSuccess) description.devices = 1;
     int kilohertz = 0;
     if (cudaDeviceGetAttribute(&kilohertz, cudaDevAttrClockRate, device_) == cudaSuccess) {
-      // 4 tensor cores an SM, 512 bf16 multiply-adds a clock each (Hopper).
+      // 4 tensor cores per SM, 512 bf16 multiply-adds per clock each (Hopper).
       description.peak_tflops = properties_.multiProcessorCount * 4 * 512 * 2 * (kilohertz * 1e3) * 1e-12;
     }
     int runtime = 0;
@@ -206,10 +206,10 @@ class CudaBackend : public Backend {
   Elapsed stop_timer() override {
     check(cudaEventRecord(stop_), "cudaEventRecord");
     const double host = wall_seconds() - start_host_;
-    // Had the first call begun before the last was issued?
+    // Checks whether the first call had begun before the last was issued.
     const cudaError_t begun = cudaEventQuery(start_);
     if (begun == cudaErrorNotReady)
-      static_cast<void>(cudaGetLastError());  // an answer, not an error
+      static_cast<void>(cudaGetLastError());  // that is an answer, not an error
     else
       check(begun, "cudaEventQuery");
     check(cudaEventSynchronize(stop_), "cudaEventSynchronize");
@@ -348,7 +348,7 @@ class CudaBackend : public Backend {
   GemmLt gemm_;
 };
 
-// The GPU of this process: by its local rank under a launcher, else the first.
+// Chooses the GPU of this process: by its local rank under a launcher, else the first.
 int chosen_device(int devices) {
   for (const char* name : {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"})
     if (const char* text = std::getenv(name)) return std::atoi(text) % devices;
@@ -373,7 +373,8 @@ static std::unique_ptr<Backend> open_backend(std::string& reason) {
     return nullptr;
   }
   try {
-    check(cudaSetDevice(device), "cudaSetDevice");  // first: handles and workspaces belong to the current one
+    check(cudaSetDevice(device), "cudaSetDevice");  // must come first, since handles and workspaces belong to
+                                                    // the current device
     return std::make_unique<CudaBackend>(device);
   } catch (const std::exception& e) {
     reason = e.what();

@@ -6,7 +6,7 @@
 namespace equipoise::kernels::cuda {
 namespace {
 
-// Sum over the block, in every thread.
+// The sum over the block, known to every thread.
 __device__ float block_sum(float value) {
   __shared__ float of_warp[kThreads / kWarp];
   for (int step = kWarp / 2; step > 0; step /= 2) value += __shfl_xor_sync(0xffffffffU, value, step);
@@ -107,15 +107,15 @@ __global__ void rms_norm_backward(Rows shape, const bf16* x, const bf16* weight,
       store<pack>(dx + row * columns + j, result);
     }
   }
-  // Neighbouring threads add neighbouring columns: a memory sector then sees one request of a block and not `pack`.
-  // Every block has a row, and all have met in its sum since the last weight gradient was written.
+  // Neighbouring threads add neighbouring columns, so that a memory sector gets one request from a block and
+  // not `pack`. Every block has a row, and its threads have met in a sum since the last weight gradient.
   for (std::int64_t column = threadIdx.x; column < columns; column += kThreads)
     atomicAdd(dweight + column, of_column<pack>(weight_part, column));
 }
 
 template <int pack>
 __global__ void rope(RopeShape shape, float direction, const std::int32_t* positions, const float* table,
-                     bf16* x) {  // one thread `pack` rotated pairs of a head
+                     bf16* x) {  // one thread per `pack` rotated pairs of a head
   const int half = shape.head_dim / 2;
   const int packs = half / pack;
   const std::int64_t count = shape.rows * shape.heads * packs;
@@ -141,7 +141,7 @@ __global__ void rope(RopeShape shape, float direction, const std::int32_t* posit
   }
 }
 
-// One pack of a row-wise map: packs are numbered over all rows.
+// One pack of a row-wise map; packs are numbered over all rows.
 struct Place {
   std::int64_t row;
   std::int64_t column;
@@ -229,12 +229,12 @@ __global__ void cross_entropy(std::int64_t columns, std::int64_t first_token, co
                               float* target_logit) {  // launch <<<rows, kThreads>>>
   const bf16* in = logits + blockIdx.x * columns;
   float highest = -INFINITY;
-  float sum = 0;  // of exp(x - highest), rescaled whenever highest grows: one pass
+  float sum = 0;  // of exp(x - highest), rescaled whenever highest grows, so that one pass suffices
   for (std::int64_t j = threadIdx.x * pack; j < columns; j += kThreads * pack) {
     const Pack<pack> values = load<pack>(in + j);
     float top = highest;
     for (int i = 0; i < pack; ++i) top = fmaxf(top, __bfloat162float(values.value[i]));
-    sum *= __expf(highest - top);  // a few units in the last place of f32
+    sum *= __expf(highest - top);  // accurate to a few units in the last place of f32
     for (int i = 0; i < pack; ++i) sum += __expf(__bfloat162float(values.value[i]) - top);
     highest = top;
   }

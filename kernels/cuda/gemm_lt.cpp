@@ -67,8 +67,8 @@ void describe(const GemmShape& shape, Plan& plan) {
   plan.product = layout(shape.n, shape.m);
 }
 
-// The largest power of two, up to what cudaMalloc gives, that the address is a multiple of: kernels that load
-// 16 bytes at a time must not be chosen for less.
+// The largest power of two that divides the address, up to what cudaMalloc guarantees. Kernels that load 16
+// bytes at a time must not be chosen for less.
 std::uint32_t alignment_of(const void* address) {
   constexpr std::uintptr_t kMost = 256;
   const auto number = reinterpret_cast<std::uintptr_t>(address);
@@ -92,7 +92,7 @@ class Preference {
   explicit Preference(const Alignments& alignments) {
     check_lt(cublasLtMatmulPreferenceCreate(&preference_), "cublasLtMatmulPreferenceCreate");
     set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspaceBytes);
-    // Parts of a split k are summed in f32, not in the output's bf16.
+    // If k is split, the parts are summed in f32, not in the output's bf16.
     set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
         std::uint32_t{CUBLASLT_REDUCTION_SCHEME_INPLACE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignments.left);
@@ -129,10 +129,10 @@ class Event {
   cudaEvent_t event_ = nullptr;
 };
 
-constexpr float kLong = 1;  // milliseconds: one run tells enough
-constexpr int kRuns = 8;    // of a shorter call, after the first
+constexpr float kLong = 1;  // milliseconds beyond which one run suffices
+constexpr int kRuns = 8;    // runs of a shorter call, after the first
 
-// What a candidate costs whose call takes so long: the warm-up, one run, and the others of a short call.
+// How many calls a candidate costs: the warm-up, one run, and further runs of a short call.
 int calls_timed(float milliseconds) {
   return milliseconds > kLong ? 2 : 2 + kRuns;
 }
@@ -151,15 +151,15 @@ struct GemmLt::State {
                           c, plan.product, &algorithm, workspace, kWorkspaceBytes, nullptr);
   }
 
-  // Milliseconds of a call; negative: the library does not run this algorithm here after all.
+  // Milliseconds of a call; negative if the library does not run this algorithm here after all.
   [[nodiscard]] float milliseconds(const Plan& plan, const cublasLtMatmulAlgo_t& algorithm, const void* a,
                                    const void* b, void* c) const {
     const Event start;
     const Event stop;
-    if (try_run(plan, algorithm, a, b, c, 0) != CUBLAS_STATUS_SUCCESS) return -1;  // also the warm-up
+    if (try_run(plan, algorithm, a, b, c, 0) != CUBLAS_STATUS_SUCCESS) return -1;  // this is also the warm-up
     float elapsed = kLong;
     for (const int runs : {1, kRuns}) {
-      launch_spin(2e-5 * runs);  // so that the host's pace does not show
+      launch_spin(2e-5 * runs);  // so that the host's pace has no effect
       check(cudaEventRecord(start.get()), "cudaEventRecord");
       for (int i = 0; i < runs; ++i) check_lt(try_run(plan, algorithm, a, b, c, 0), "cublasLtMatmul");
       check(cudaEventRecord(stop.get()), "cudaEventRecord");
@@ -172,7 +172,7 @@ struct GemmLt::State {
   }
 
   // Times the proposals in the order of the heuristic, whose first is seldom far from the best, until their
-  // calls have taken `kEnough`: large products would take minutes otherwise.
+  // calls have taken `kEnough`. Otherwise large products would take minutes.
   void tune(const GemmShape& shape, const Alignments& alignments, Plan& plan, const void* a,
             const void* b) const {
     constexpr float kEnough = 40;  // milliseconds
@@ -183,7 +183,7 @@ struct GemmLt::State {
                                             plan.product, preference.get(), kCandidates, candidates.data(),
                                             &found),
              "cublasLtMatmulAlgoGetHeuristic");
-    void* memory = nullptr;  // the caller's C must not be written before its turn
+    void* memory = nullptr;  // a copy, because the caller's C must not be written before its turn
     check(cudaMalloc(&memory, static_cast<std::size_t>(shape.m * shape.n) * 2), "cudaMalloc");
     const std::unique_ptr<void, cudaError_t (*)(void*)> scratch(memory, cudaFree);
     float best = 0;
@@ -216,7 +216,7 @@ GemmLt::~GemmLt() {
 
 void GemmLt::operator()(const GemmShape& shape, const void* a, const void* b, void* c) {
   if (shape.m == 0 || shape.n == 0) return;
-  if (shape.k == 0) {  // a sum of nothing, which the library refuses
+  if (shape.k == 0) {  // the library refuses an empty sum
     if (!shape.accumulate)
       check(cudaMemsetAsync(c, 0, static_cast<std::size_t>(shape.m * shape.n) * 2), "cudaMemsetAsync");
     return;

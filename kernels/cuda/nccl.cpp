@@ -1,12 +1,12 @@
 // Ranks as GPUs, over NCCL, on the default stream: calls return before they are done.
 //
-// A send on the default stream would hold up all that follows until the other side receives. So messages go
-// over communicators of their own, one for those to higher ranks and one for those to lower ranks, and
-// start_send over streams of its own, one for each of the two: the default stream goes on computing, and a
-// gradient that nobody takes yet holds up no activations. NCCL runs the calls on one communicator in their
-// order, whatever their streams, so a rank receives from lower ranks in the order in which it was told to,
-// behind its own sends to higher ranks; pipelines, which send along one direction, cannot wait in a circle
-// (tests/execution/nccl_order.h looks for one). Tags mean nothing: a pair receives in the order of sending.
+// A send on the default stream would hold up all that follows until the other side receives. So messages have
+// two communicators of their own, one to higher ranks and one to lower ranks, and start_send has a stream for
+// each. The default stream goes on computing, and a gradient that nobody takes yet holds up no activations.
+// NCCL runs the calls on one communicator in their order, whatever their streams. So a rank receives from
+// lower ranks in the order of its calls, behind its own sends to higher ranks. Pipelines send along one
+// direction and therefore cannot wait in a circle (tests/execution/nccl_order.h looks for one). Tags mean
+// nothing: a pair receives in the order of sending.
 #include "kernels/collectives.h"
 
 #ifdef EQUIPOISE_NCCL
@@ -37,7 +37,7 @@ class Event {
   ~Event() { cudaEventDestroy(event_); }
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
-  // What comes next on `later` waits for what is on `earlier` now.
+  // Lets later work on `later` wait for the present work on `earlier`.
   void order(cudaStream_t earlier, cudaStream_t later) {
     record(earlier);
     hold(later);
@@ -51,14 +51,14 @@ class Event {
   cudaEvent_t event_ = nullptr;
 };
 
-// Waiting is the default stream's: the host goes on, and what it launches next finds the message gone.
+// Only the default stream waits: the host goes on, and what it launches next finds the message sent.
 class NcclSend : public Pending {
  public:
   explicit NcclSend(cudaStream_t stream) { sent_.record(stream); }
   ~NcclSend() override {
     try {
       wait();
-    } catch (const std::exception&) {  // the device is lost: nothing will be launched after it
+    } catch (const std::exception&) {  // the device is lost, so nothing will be launched after it
     }
   }
   void wait() override {
@@ -96,7 +96,8 @@ class Nccl : public Communicator {
 
   void barrier() override {
     check_nccl(ncclAllReduce(token_, token_, 1, ncclFloat, ncclMax, comm_, nullptr), "ncclAllReduce");
-    cuda::check(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");  // messages may still be under way
+    cuda::check(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");  // messages may still be on their
+                                                                           // way
   }
   void all_gather(const void* send, void* receive, std::int64_t count) override {
     check_nccl(ncclAllGather(send, receive, size_of(count), type_, comm_, nullptr), "ncclAllGather");
@@ -126,7 +127,7 @@ class Nccl : public Communicator {
   [[nodiscard]] std::unique_ptr<Pending> start_send(const void* data, std::int64_t count, int target,
                                                     int) override {
     const cudaStream_t sends = sends_[rank_ < target ? 0 : 1];
-    ready_.order(nullptr, sends);  // `data` may still be in the making
+    ready_.order(nullptr, sends);  // because `data` may still be under computation
     check_nccl(ncclSend(data, size_of(count), type_, target, messages(rank_, target), sends), "ncclSend");
     return std::make_unique<NcclSend>(sends);
   }
@@ -146,8 +147,7 @@ class Nccl : public Communicator {
     return std::make_unique<Nccl>(part, type_);
   }
 
-  // The process ends at once: what it would wait for on the device may never come. Its launcher ends the
-  // rest.
+  // The process ends at once, since what it would wait for may never arrive. Its launcher ends the rest.
   void abort(const std::string& reason) override {
     std::fprintf(stderr, "rank %d: %s\n", rank_, reason.c_str());
     std::_Exit(1);
@@ -159,9 +159,9 @@ class Nccl : public Communicator {
   }
 
   ncclComm_t comm_;
-  ncclComm_t upward_ = nullptr;  // messages to higher ranks
+  ncclComm_t upward_ = nullptr;  // for messages to higher ranks
   ncclComm_t downward_ = nullptr;
-  std::array<cudaStream_t, 2> sends_{};  // to higher ranks, to lower ranks
+  std::array<cudaStream_t, 2> sends_{};  // to higher ranks and to lower ranks
   Event ready_;
   ncclDataType_t type_;
   std::size_t bytes_;
@@ -170,7 +170,7 @@ class Nccl : public Communicator {
   void* token_ = nullptr;
 };
 
-// Rank 0 makes the identifier; the others learn it through the host's ranks, a byte a float, which is exact.
+// Rank 0 makes the identifier. The others receive it through the host's ranks, exactly, one byte per float.
 ncclUniqueId shared_id(Communicator& host) {
   ncclUniqueId id{};
   std::array<float, NCCL_UNIQUE_ID_BYTES> mine{};

@@ -1,4 +1,4 @@
-// What the module computes apart from attention: matrix products by cuBLASLt and our own kernels.
+// What the module computes besides attention: matrix products by cuBLASLt, and our own kernels.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -16,24 +16,24 @@ namespace equipoise::kernels::cuda {
 
 using bf16 = __nv_bfloat16;
 
-// A failure of the CUDA runtime as an exception that says which call failed and why.
+// Turns a failure of the CUDA runtime into an exception that names the call and the reason.
 inline void check(cudaError_t status, const char* call) {
   if (status == cudaSuccess) return;
   if (status == cudaErrorMemoryAllocation) {
-    static_cast<void>(cudaGetLastError());  // the error is not sticky: forget it
+    static_cast<void>(cudaGetLastError());  // clears an error that is not sticky
     throw std::bad_alloc();
   }
   throw std::runtime_error(std::string(call) + ": " + cudaGetErrorString(status));
 }
 
-// Our own kernels: row-wise and elementwise ops on bf16 with f32 arithmetic, one pass over memory each.
+// Our own kernels: row-wise and elementwise ops on bf16 with f32 arithmetic, each with one pass over memory.
 void launch_empty();
 void launch_spin(double seconds);
-// These are in token_rows.cu.
+// The launches below are in token_rows.cu.
 void launch_op(const Embedding& call, int sms);
 void launch_op(const EmbeddingBackward& call, int sms);
 void launch_op(const AttentionMerge& call, int sms);
-// A row op; `sms` is how many the device has.
+// Launches a row op; `sms` is the device's number of SMs.
 void launch(const RowCall& call, int sms);
 
 // GEMM through cuBLASLt: bf16 in and out, f32 sums. The library's heuristic proposes algorithms; the first

@@ -1,5 +1,5 @@
-// What our kernels share. Rows of `columns` elements are read in packs of 8 (one 16-byte access) where the
-// width allows it, else one by one: `pack` is a template parameter and the launchers choose.
+// What our kernels share. Rows of `columns` elements are read in packs of 8 (one 16-byte access) if the width
+// allows it, else one by one: `pack` is a template parameter, which the launchers choose.
 #pragma once
 
 #include <algorithm>
@@ -36,7 +36,7 @@ template <int pack>
 __device__ float& of_thread(float* shared, std::int64_t first_column, int i) {
   return shared[first_column / (kThreads * pack) * (kValueStride * pack) + threadIdx.x + i * kValueStride];
 }
-// The same number by its column, for any thread once the block has met at a barrier.
+// The same number by its column, for any thread after the block has met at a barrier.
 template <int pack>
 __device__ float of_column(const float* shared, std::int64_t column) {
   const std::int64_t round = column / (kThreads * pack);

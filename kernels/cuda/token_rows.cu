@@ -1,4 +1,4 @@
-// Ops of real execution between the layers: tokens to rows and back, and parts of attention to one.
+// Ops of real execution between the layers: they turn tokens into rows and back, and join parts of attention.
 #include "kernels/cuda/packs.cuh"
 
 namespace equipoise::kernels::cuda {
@@ -64,7 +64,7 @@ __global__ void embedding_backward(Rows shape, std::int64_t first_token, std::in
   }
 }
 
-// One warp a row of a head: its lanes read both log_sums before one of them writes.
+// One warp for each row of a head; its lanes read both log_sums before one of them writes.
 __global__ void attention_merge(std::int64_t count, int head_dim, bf16* out, float* log_sum, const bf16* part,
                                 const float* part_log_sum) {
   const std::int64_t warps = static_cast<std::int64_t>(gridDim.x) * (kThreads / kWarp);
@@ -76,7 +76,7 @@ __global__ void attention_merge(std::int64_t count, int head_dim, bf16* out, flo
     __syncwarp();
     if (other == -INFINITY) continue;
     const float highest = fmaxf(mine, other);
-    const float own_weight = expf(mine - highest);  // 0 where mine is -infinity
+    const float own_weight = expf(mine - highest);  // 0 if mine is -infinity
     const float part_weight = expf(other - highest);
     const float total = own_weight + part_weight;
     if (lane == 0) log_sum[at] = highest + logf(total);

@@ -6,12 +6,12 @@
 namespace equipoise::kernels::reference {
 namespace {
 
-// Rows of one head of one query: where they lie in the buffers, and the softmax over the keys it sees.
+// One head of one query: the places of its rows in the buffers, and the softmax over the keys that it sees.
 struct QueryRow {
   std::size_t query = 0;      // offset of the query row's head
   std::size_t first_key = 0;  // offset of the first key's head
   std::size_t key_stride = 0;
-  std::vector<double> probability;  // one per visible key
+  std::vector<double> probability;  // one for each visible key
   double log_sum = 0;
 };
 

@@ -1,5 +1,5 @@
-// The row ops again, in float64, each written from its definition, with the random inputs that it is checked
-// and timed on. An op is three functions here: its reference, its check, and `fill`, the call that is timed.
+// The row ops in float64, each written from its definition, with the random inputs for its checks and
+// measurements. An op has three functions here: its reference, its check, and `fill`, the timed call.
 #include <algorithm>
 #include <cmath>
 
@@ -45,7 +45,7 @@ RmsNormGradient rms_norm_gradient(const Rows& shape, double epsilon, const Value
   RmsNormGradient gradient{Values(x.size()), Values(weight.size(), 0.0)};
   for (std::int64_t row = 0; row < shape.rows; ++row) {
     const double inverse = inverse_rms(shape, epsilon, x, row);
-    double pull = 0;  // of every element on the row's norm
+    double pull = 0;  // effect of every element on the row's norm
     for (std::int64_t j = 0; j < shape.columns; ++j) {
       const std::size_t at = index(row, shape.columns, j);
       pull += out_gradient[at] * weight[static_cast<std::size_t>(j)] * x[at];
@@ -78,7 +78,7 @@ void check_rms_norm(Checker& checker, const Rows& shape) {
   backend.run(RmsNormBackward{shape, x.device.data(), weight.device.data(), inverse.floats(),
                               out_gradient.device.data(), dx.data(), dweight.floats()});
   auto gradient = rms_norm_gradient(shape, kEpsilon, x.values, weight.values, out_gradient.values);
-  for (double& value : gradient.weight) value += 1.0;  // it adds to what was there
+  for (double& value : gradient.weight) value += 1.0;  // the op adds to existing values
   checker.compare("rms_norm_backward", "x_gradient", what, gradient.x, dx, checker.limits().elementwise);
   checker.compare_f32("rms_norm_backward", "weight_gradient", what, gradient.weight, dweight);
 }
@@ -152,7 +152,7 @@ void fill(Rope& call, const Rows& shape, RowTensors& tensors) {
     fill_rope_table(angles, kHeadDim, kRopeBase);
     return angles;
   };
-  const auto consecutive = [&] {  // as in a document
+  const auto consecutive = [&] {  // consecutive, as in a document
     std::vector<std::int32_t> positions(static_cast<std::size_t>(shape.rows));
     for (std::size_t i = 0; i < positions.size(); ++i)
       positions[i] = static_cast<std::int32_t>(i % kPositions);
@@ -268,7 +268,7 @@ void check_adam(Checker& checker, const Rows& shape) {
   step.rate = 0.1F;
   Backend& backend = checker.backend();
   const Input gradient = checker.input(elements);
-  const Input before = checker.input(elements);  // exact in either type, so its f32 copies are too
+  const Input before = checker.input(elements);  // exact in either type, and hence also in its f32 copies
   const Input mean_before = checker.input(elements);
   Values positive(mean_before.values);
   for (double& value : positive) value *= value;
@@ -342,7 +342,7 @@ void check_cross_entropy(Checker& checker, const Rows& shape, std::int64_t first
   const std::string what = text_of(shape) + " from token " + std::to_string(first_token);
   Backend& backend = checker.backend();
   const Input logits = checker.input(shape.rows * shape.columns, 5.0F);
-  // Some targets lie in this shard, some in another.
+  // Some targets are in this shard, others in another one.
   const auto targets =
       checker.integers(shape.rows, static_cast<std::int32_t>(first_token + 2 * shape.columns));
   const Buffer device_targets = upload_integers(backend, targets);
@@ -353,7 +353,7 @@ void check_cross_entropy(Checker& checker, const Rows& shape, std::int64_t first
   const auto expected = cross_entropy(shape, first_token, logits.values, targets);
   checker.compare_f32("cross_entropy", "log_sum", what, expected.log_sum, log_sum);
   checker.compare_f32("cross_entropy", "target_logit", what, expected.target_logit, target_logit);
-  // As if the other shards held as much probability again: the sum over all is larger by log 2.
+  // Acts as if the other shards had the same total probability, so that the sum over all is larger by log 2.
   Values total(expected.log_sum);
   for (double& value : total) value += std::log(2.0);
   const std::vector<float> total_f32(total.begin(), total.end());
@@ -390,9 +390,9 @@ void fill(CrossEntropyBackward& call, const Rows& shape, RowTensors& tensors) {
           tensors.elements(n)};
 }
 
-// --- All of them
+// --- The table of all checks.
 
-// Each checks both passes of an op.
+// Each function checks both passes of an op.
 constexpr void (*kChecks[])(Checker&, const Rows&) = {
     check_rms_norm,
     check_swiglu,

@@ -1,4 +1,4 @@
-// Looking tokens up in a shard of the vocabulary, and adding their gradients to it.
+// Looks tokens up in a shard of the vocabulary, and adds their gradients to it.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -11,7 +11,7 @@ namespace {
 
 using reference::index;
 
-constexpr std::int64_t kTokensHere = 23;  // of the checked shard: few, so that tokens come up again
+constexpr std::int64_t kTokensHere = 23;  // tokens in the checked shard: few, so that they repeat
 
 // Calls body(row, row of the table) for every row whose token the shard holds.
 template <class Body>
@@ -39,7 +39,7 @@ void check_embedding(Checker& checker, const Rows& shape) {
   backend.run(EmbeddingBackward{shape, kFirst, kTokensHere, device_tokens.integers(),
                                 out_gradient.device.data(), before.device.data()});
   Values expected(static_cast<std::size_t>(shape.rows * shape.columns), 0.0);
-  Values gradient(before.values);  // it adds to what was there
+  Values gradient(before.values);  // the op adds to existing values
   for_held_tokens(tokens, kFirst, [&](std::int64_t row, std::int64_t token) {
     for (std::int64_t j = 0; j < shape.columns; ++j) {
       const std::size_t at = index(row, shape.columns, j);
@@ -65,7 +65,7 @@ void fill(EmbeddingBackward& call, const Rows& shape, RowTensors& tensors) {
   call = {shape, 0, shape.rows, tokens, tensors.elements(n), tensors.elements(n)};
 }
 
-// Joining two attentions over disjoint keys.
+// Joins two attentions over disjoint keys.
 
 namespace {
 
@@ -74,7 +74,7 @@ struct Merged {
   Values log_sum;
 };
 
-// From the definition: numerators add, denominators add. `highest` only keeps the exponentials in range.
+// By definition numerators add, and so do denominators. `highest` only keeps the exponentials in range.
 Merged attention_merge(int head_dim, const Values& out, const Values& log_sum, const Values& part,
                        const Values& part_log_sum) {
   Merged result{Values(out.size()), Values(log_sum.size())};
@@ -101,7 +101,7 @@ void check_attention_merge(Checker& checker, const Rows& shape) {
   const std::int64_t sums = shape.rows * kHeads;
   const Input out = checker.input(sums * head_dim);
   const Input part = checker.input(sums * head_dim);
-  // Every fifth row of a head saw no key on one side, in turn.
+  // Every fifth row of a head saw no key on one side, alternately.
   std::vector<float> own(static_cast<std::size_t>(sums));
   std::vector<float> other(own.size());
   for (std::size_t i = 0; i < own.size(); ++i) {

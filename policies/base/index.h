@@ -43,7 +43,6 @@ auto each_of(const Items& items, const Of& of) {
   return all;
 }
 
-// The numbers 0, 1, ... count - 1.
 template <std::integral Number = std::size_t>
 std::vector<Number> positions(std::size_t count) {
   std::vector<Number> all(count);

@@ -62,7 +62,7 @@ inline Note about(std::string_view what, Note note) {
   return note;
 }
 
-// On what is typed and changes nothing: `acts_when` says with what it acts.
+// Says that a key changes nothing; `acts_when` says what it needs to act.
 inline Note no_effect(std::string_view key, std::string_view acts_when) {
   return {"no_effect", "", {{"key", key}, {"with", acts_when}}};
 }
@@ -81,7 +81,6 @@ inline void add(Notes& notes, std::optional<Note> note) {
   if (note) notes.push_back(*std::move(note));
 }
 
-// Adds notes on a row.
 inline void add_about(Notes& notes, std::string_view row, const Notes& more) {
   for (const Note& note : more) notes.push_back(about(row, note));
 }

@@ -42,7 +42,7 @@ inline constexpr PackParameter kFlexsp[] = {
 struct CpGrid {
   int gpus = 1;                      // GPUs of the DP x CP grid, since groups never span pipeline stages
   int max_degree = 1;                // largest power of two that a group may have
-  std::int64_t tokens_per_rank = 1;  // the most tokens of a rank
+  std::int64_t tokens_per_rank = 1;
   int stages = 1;                    // pipeline stages
   // The rising degrees that a group of hybrid-cp or dynamic-cp may have. The last one is the whole grid (or
   // max_degree), even if it is no power of two. A group takes it where no smaller degree holds a document or

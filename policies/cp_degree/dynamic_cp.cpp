@@ -4,11 +4,11 @@
 // which a group runs one micro-batch. Groups are formed anew for every round, so there is a barrier between
 // rounds.
 //   A round takes documents longest first. The first opens a group of the degree it needs. Each of the others
-//   may join any group that has at least the degree it needs and room for its tokens, or open one of any
-//   power-of- two degree from there up to the free GPUs; it goes where the largest load of all GPUs would be
-//   least. Ties take the smaller degree, then an existing group before a new one, then the older group. A
-//   document that fits nowhere waits for the next round. If GPUs stay idle, the first of the smallest groups
-//   is doubled while they last.
+//   may join any group that has at least the degree it needs and room for its tokens. It may also open a
+//   group of any power-of-two degree from there up to the free GPUs. It goes where the largest load of all
+//   GPUs would be least. Ties take the smaller degree, then an existing group before a new one, then the
+//   older group. A document that fits nowhere waits for the next round. If GPUs stay idle, the first of the
+//   smallest groups is doubled while they last.
 // The load of a document on a rank is W(d) / degree, or the cost's own time on a group. With a pipeline the
 // objective is the same inside a round: each group runs one micro-batch, so every load is multiplied by the
 // number of stages. Departures: the original caps a rank's load at longest document * tokens-per-rank, which

@@ -99,7 +99,6 @@ class HybridRound {
   [[nodiscard]] const std::vector<CpGroup>& groups() const { return groups_; }
 
  private:
-  // The least loaded group of this degree, or groups_.size().
   [[nodiscard]] std::size_t least_loaded(int degree) const {
     std::size_t best = groups_.size();
     for (std::size_t g = 0; g < groups_.size(); ++g)

@@ -83,7 +83,6 @@ class Trial {
   std::vector<std::size_t> bins_with_;
 };
 
-// The fewest bins into which LPT fits.
 std::size_t fewest_bins(Trial&& trial, std::size_t least, std::size_t documents) {
   if (trial.fits(least)) return least;
   std::size_t too_few = least;

@@ -1,9 +1,9 @@
 // equipoise packs for the makespan of the step instead of a proxy.
 //
-// Other balancers make micro-batches equal in tokens, len^2 or work. The time of a step is different: it is
-// the longest path through the pipeline, where small micro-batches at both ends fill and drain it faster, a
-// document that stays whole on one CP rank costs no exchange, and an outlier harms only where the pipeline
-// waits for it. This policy starts from the plans of others and improves the time itself:
+// Other balancers make micro-batches equal in tokens, len^2 or work. The time of a step is the longest path
+// through the pipeline, which is different. Small micro-batches at both ends fill and drain the pipeline
+// faster, a document that stays whole on one CP rank costs no exchange, and an outlier harms only where the
+// pipeline waits for it. This policy starts from the plans of others and improves the time itself:
 //
 // 1. Starts are the steps of plain, fixed-greedy over 1 to 16 batches, lpt, karmarkar-karp, wlb with several
 // queues (including

@@ -25,7 +25,7 @@ namespace {
 
 constexpr double kCannotRun = std::numeric_limits<double>::infinity();
 constexpr std::int64_t kFewMoves = 16;  // alternatives are compared with 1/16 of the moves
-constexpr std::size_t kMostStarts = 8;  // starts that are packed anew
+constexpr std::size_t kMostStarts = 8;  // starts that are packed again
 
 PackingProblem with(const PackingProblem& problem, const PackOptions& options) {
   return {problem.batches, options, problem.workload};
@@ -49,7 +49,6 @@ Note chunks_of(std::string_view name, const PackOptions& options) {
       "start_chunk_sizes", "", {{"name", name}, {"least", least}, {"most", most}, {"keep", options.keep}}};
 }
 
-// The start that the options name, and how it packs.
 Note start_of(const PackOptions& options) {
   const EquipoiseOptions& own = options.of<EquipoiseOptions>();
   const std::string_view name = kStartNames[static_cast<std::size_t>(own.start)];

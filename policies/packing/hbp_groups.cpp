@@ -189,7 +189,6 @@ class GroupTrials {
     return {s.length, s.context, s.layers, strategy(s.length / s.context, 1).layers, s.seconds};
   }
 
-  // The price of a set of groups by the prices of its strategies.
   [[nodiscard]] GroupSet priced(std::vector<Group> groups) {
     std::erase_if(groups, [](const Group& g) { return g.recompute_layers < 0 || g.length < 1; });
     GroupSet set{std::move(groups), 0};

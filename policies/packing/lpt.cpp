@@ -41,9 +41,9 @@ Plan plan_lpt(const PackingProblem& problem) {
 // not.
 //
 // Most probes need no LPT. More tokens than all packs hold never fit. With S tokens in n packs, LPT puts a
-// document of d tokens on a load of at most (S - d) / n, so it fits whenever S + (n - 1) d <= n * capacity,
-// and from the first such document on all fit. The prefix is sorted once per batch, and probes skip documents
-// outside theirs. O(n log n) in all for a bounded number of documents per batch.
+// document of d tokens on a load of at most (S - d) / n. So it fits whenever S + (n - 1) d <= n * capacity,
+// and all documents after the first such one fit as well. The prefix is sorted once per batch, and probes
+// skip documents outside theirs. O(n log n) in all for a bounded number of documents per batch.
 namespace {
 
 class Multipack {

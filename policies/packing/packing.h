@@ -32,7 +32,6 @@ Plan plan_lpt(const PackingProblem& problem);
 
 // Fixed-length packing (WLB-LLM 4.1), and its placement rule as a function, from which fixed-solver starts.
 
-// Options of fixed-greedy and fixed-solver.
 struct FixedLengthOptions {
   std::int64_t pack_window = 1;
 };

@@ -51,7 +51,7 @@ void PipelineClock::order_ops() {
     for (std::size_t s = stages; s-- > 0;) {
       const std::size_t behind = stages - 1 - s;
       const std::size_t warm_up = std::min(total, chunks > 1 ? 2 * behind + (chunks - 1) * stages : behind);
-      // One op a visit while its input is there.
+      // A visit runs one op if its input is there.
       const bool back = forwards[s] == total || forwards[s] > warm_up + backwards[s];
       if (back && backwards[s] == total) continue;
       const auto [micro_batch, chunk] = turn_of(back ? backwards[s] : forwards[s], stages, chunks, back);
@@ -72,7 +72,7 @@ void PipelineClock::order_ops() {
 
 double PipelineClock::makespan(std::span<const PassTimes> times) {
   if (stages_ == 1) return sum_of(times, &PassTimes::total);
-  const double* const time = &times.front().forward;  // forward and backward in turn
+  const double* const time = &times.front().forward;  // forward and backward times alternate
   double* const ends = ends_.data();
   for (std::size_t k = 0; k < ops_.size(); ++k) {
     const Op& op = ops_[k];
@@ -94,7 +94,7 @@ void PipelineClock::makespans(std::span<const AtOnce> times, AtOnce& found) {
   for (std::size_t k = 0; k < ops_.size(); ++k) {
     const Op& op = ops_[k];
     const AtOnce before = ends[op.before], input = ends[op.input],
-                 time = times[op.time];  // copies: vector code
+                 time = times[op.time];  // copies, so that the compiler makes vector code
     AtOnce end;
     for (std::size_t i = 0; i < kAtOnce; ++i)
       end[i] = (before[i] < input[i] ? input[i] : before[i]) + time[i];
@@ -168,7 +168,7 @@ class ShareSearch {
     return clock_.makespan(times_);
   }
 
-  // Makes them sum to 1, none above the most.
+  // Scales the shares to sum to 1, with none above the limit.
   void level(std::vector<double>& shares) const {
     for (int round = 0; round < 8; ++round) {
       double open = 0, full = 0;
@@ -218,7 +218,7 @@ class ShareSearch {
     try_all();
   }
 
-  // Down the slope, each in steps that shrink.
+  // Goes down the slope from `best`, in steps that shrink.
   void descend(std::vector<double>& best, double& least) {
     const std::size_t n = best.size();
     const double even = 1 / static_cast<double>(n);
@@ -253,7 +253,7 @@ class ShareSearch {
     }
   }
 
-  // Between pairs drawn at random.
+  // Moves work between pairs drawn at random.
   void move_between(std::vector<double>& best, double& least) {
     SplitMix64 random(best.size());
     LongestPaths paths;
@@ -307,11 +307,11 @@ class ShareSearch {
   PipelineClock& clock_;
   double fixed_, forward_, most_;
   std::vector<PassTimes> times_;
-  std::vector<PipelineClock::AtOnce> at_once_;  // times of several lanes
+  std::vector<PipelineClock::AtOnce> at_once_;  // times of several lanes at once
   PipelineClock::AtOnce found_{};
 };
 
-// Above, ramps will do: a slope costs as many makespans as there are micro-batches.
+// Beyond this number ramps suffice, because a slope costs as many makespans as there are micro-batches.
 constexpr std::size_t kMostDescended = 80;
 
 }  // namespace

@@ -312,7 +312,7 @@ Placement place(const PlacementProblem& problem, const RankFor& rank_for) {
 //   3. distributed (every rank pays s/N room and cost(s)/N load), if the rank with the least room has s/N;
 //   else
 //   4. roll back: the shortest local document of that rank becomes distributed, and again while any rank is
-//      over its bucket; then the document is tried anew. No local document left there: failure.
+//      over its bucket; then the document is tried again. No local document left there: failure.
 // Departure: the printed listing frees the rolled-back document's room on its own rank but does not charge
 // the other ranks, so the bucket size C is exceeded unnoticed. Here every rank is charged. Then a micro-batch
 // of at most C*N tokens never fails: if the rank with the least room holds no local document, it pays only
@@ -325,9 +325,9 @@ Placement place_dacp(const PlacementProblem& problem) {
 }
 
 // Round-robin placement (Skrull Algorithm 4, the ablation of DACP without cost balancing): documents in the
-// micro-batch's order go whole to the rank with the most room if they fit there; else they are distributed if
-// the rank with the least room has s/N; else the oldest local document of that rank is rolled back and the
-// document is tried again. Every rank is charged for a rolled-back document, as in DACP.
+// micro-batch's order go whole to the rank with the most room if they fit there. Otherwise they are
+// distributed if the rank with the least room has s/N. Otherwise the oldest local document of that rank is
+// rolled back and the document is tried again. Every rank is charged for a rolled-back document, as in DACP.
 //
 // The micro-batches of gds are ascending lists, for which this rule and DACP agree: both deal documents to
 // the ranks in turn, so the rank with the most room has the least load, and a rank's oldest document is its

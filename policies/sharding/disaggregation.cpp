@@ -23,7 +23,7 @@ std::int64_t head_queries(const Segment& s, std::int64_t pairs) {
   return std::min(q, s.queries());
 }
 
-// The same from the tail: q K - q (q - 1) / 2 where the last query sees K keys.
+// The same number from the tail: q K - q (q - 1) / 2 pairs if the last query sees K keys.
 std::int64_t tail_queries(const Segment& s, std::int64_t pairs) {
   const double twice = static_cast<double>(2 * s.keys() + 1);
   const double root = twice * twice - 8.0 * static_cast<double>(pairs);

@@ -284,8 +284,8 @@ void shard_heap_dispatch(const MicroBatch& micro_batch, int ranks, const ShardOp
 }
 
 // Snake (PTRR) sorts query blocks by masked area, largest first, and deals them to the ranks in snake order:
-// 0, 1, .., c-1, c-1, .., 1, 0, 0, 1, .. so that a rank with a larger block in one round gets a smaller one
-// in the next. Cost: O(blocks log blocks).
+// 0, 1, .., c-1, c-1, .., 1, 0, 0, 1, .. A rank with a larger block in one round thus gets a smaller one in
+// the next. Cost: O(blocks log blocks).
 void shard_snake(const MicroBatch& micro_batch, int ranks, const ShardOptions& options, const AttentionCost&,
                  Sharding& out) {
   const View view(micro_batch, ranks);

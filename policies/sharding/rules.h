@@ -47,7 +47,6 @@ class View {
   [[nodiscard]] std::size_t size() const { return micro_batch_.slices.size(); }
   [[nodiscard]] int ranks() const { return ranks_; }
   [[nodiscard]] const Slice& slice(std::size_t i) const { return micro_batch_.slices[i]; }
-  // Whether slices are rows of a padded batch.
   [[nodiscard]] bool in_rows() const { return micro_batch_.pad_each_to > 0; }
   // The tokens computed for slice i: its own, or more in a padded batch.
   [[nodiscard]] std::int64_t tokens(std::size_t i) const {

@@ -47,8 +47,8 @@
 namespace equipoise {
 namespace {
 
-constexpr int kMostColumns = 200'000;   // of a program that is made, whatever its limits
-constexpr double kMostMoved = 4e8;      // documents that are looked at by moves and swaps of a step
+constexpr int kMostColumns = 200'000;   // a larger program is not made, whatever its limits
+constexpr double kMostMoved = 4e8;      // documents that moves and swaps of a step examine
 constexpr double kWorthIt = 1 - 1e-12;  // a smaller gain is rounding
 constexpr double kOptimalGap = 1e-9;
 constexpr double kBound =

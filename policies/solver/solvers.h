@@ -26,7 +26,7 @@ struct SolverOptions {
 inline constexpr PackParameter node_limit_parameter() {
   PackParameter nodes = parameter::integer<&SolverOptions::node_limit>(
       "node_limit", 1, INT32_MAX,
-      "nodes of branch and bound a step, instead of time_limit; the plan is the same on every machine");
+      "nodes of branch and bound per step, instead of time_limit; the plan is the same on every machine");
   nodes.excludes = "time_limit";
   return nodes;
 }
@@ -35,7 +35,7 @@ inline constexpr PackParameter kSolver[] = {
         "solver", kMilpSolverNames,
         "which one, auto by default; auto: CBC if it is there, else HiGHS; cbc: CBC; highs: HiGHS"),
     parameter::number<&SolverOptions::time_limit_seconds>(
-        "time_limit", 0.001, 1e6, "seconds a step; by default counted work is limited"),
+        "time_limit", 0.001, 1e6, "seconds per step; by default counted work is limited"),
     node_limit_parameter()};
 
 using Bins = std::vector<std::vector<Slice>>;

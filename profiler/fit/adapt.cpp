@@ -57,7 +57,7 @@ struct TableSamples {
   std::vector<TableRange> ranges;
 };
 
-// The trust in a sample relative to the prior: about the error of a table's form on the machine that it was
+// How much a sample counts against the prior: about the error of a table's form on the machine that it was
 // fitted to. The value is a choice and was not tuned; docs/results/profiles.md shows what it gives on
 // published fabrics.
 constexpr double kSampleTrust = 0.08;
@@ -67,7 +67,7 @@ std::string pointer_of(const MovedParameter& moved) {
   return std::string("/parameters/").append(moved.path);
 }
 
-// The form's parameters that the table has. Others (those of a cache that the table lacks) cannot move.
+// The form's parameters that the table has. Those of a cache that the table lacks cannot move.
 std::vector<MovedParameter> present(const json& base, const MovedForm& form) {
   std::vector<MovedParameter> found;
   for (const MovedParameter& moved : form.parameters)
@@ -132,10 +132,9 @@ json adapted_table(const json& base, const MovedForm& form, const TableSamples& 
   return table;
 }
 
-// --- What moves in each kind of table.
-//
-// The trusts follow from how much published machines differ: latencies of networks by a factor of four, their
-// ramps by six, shares of a link's rate by 10 to 20 %, links of one kind by less.
+// --- What moves in each kind of table. The trusts follow from how much published machines differ. Latencies
+// of networks differ by a factor of four, their ramps by six, shares of a link's rate by 10 to 20 %, and
+// links of one kind by less.
 const MovedForm& node_form() {
   static const MovedForm form{{{"latency", 0.5}, {"rate", 0.3}},
                               {{"launch_us", 0.4, 0},
@@ -231,7 +230,7 @@ class ProfileAdapter {
     for (json& child : node) mark_borrowed(child);
   }
 
-  // The base's table at a path such as "collective/node/all_gather"; null where it has none.
+  // The base's table at a path such as "collective/node/all_gather"; null if it has none.
   [[nodiscard]] const json* table_of(const std::string& path) const {
     const json::json_pointer pointer("/tables/" + path);
     return base_.json().contains(pointer) ? &base_.json().at(pointer) : nullptr;
@@ -290,7 +289,7 @@ class ProfileAdapter {
                       {{"samples", table["provenance"]["samples"].get<std::size_t>()},
                        {"error", table["base_error"]["median"].get<double>()}}});
     const double share = 1 + table["base_error"]["bias"].get<double>();
-    if (share < 0.02 || share > 50)  // no machine differs so much
+    if (share < 0.02 || share > 50)  // no two machines differ so much
       notes_.push_back({"unlikely_unit", path, {{"base", base_.name()}, {"percent", 100 * share}}});
   }
 
@@ -324,8 +323,7 @@ class ProfileAdapter {
                                          ? nic_bytes(sample.kind, sample.bytes, sample.group)
                                          : sample.bytes * bus_factor(sample.kind, sample.group.ranks)));
     }
-    // What a table takes once all samples are added. With several kinds, errors are also stated for each
-    // kind.
+    // The samples of a table, once all are added. If it has several kinds, errors are also stated by kind.
     [[nodiscard]] TableSamples of_table(double least_nodes, double peak, const char* unit) const {
       TableSamples all = samples;
       all.peak = peak;
@@ -439,7 +437,7 @@ class ProfileAdapter {
   }
 
   void adapt_attention() {
-    std::map<std::string, std::vector<const AttentionSample*>> tables;  // samples by kernel and pass
+    std::map<std::string, std::vector<const AttentionSample*>> tables;  // by kernel and pass
     for (const AttentionSample& one : samples_.attention)
       tables[(json::json_pointer() / label(one.labels, "kernel") / one.pass).to_string()].push_back(&one);
     each_table(

@@ -25,15 +25,15 @@ namespace equipoise {
 
 struct AdaptOptions {
   std::string name;          // name of the new profile
-  std::string network;       // name for the fabric of samples between nodes; empty: "measured"
-  std::string base_network;  // the base's network to start from; empty: its default
-  double nic_GBps = 0;       // rate of one GPU's NIC in one direction; 0: the base's
+  std::string network;       // name for the fabric of samples between nodes; "measured" if empty
+  std::string base_network;  // the base's network to start from; its default if empty
+  double nic_GBps = 0;       // rate of one GPU's NIC in one direction; the base's if 0
   std::string date;          // date of the samples, YYYY-MM-DD
   std::string measured_on;   // the GPU as the samples' files name it; may be empty
 };
 
-// `notes`: what each group of samples did, and which samples no table of the base covers. Null where no
-// sample is of any of its tables.
+// `notes` says what each group of samples did, and which samples no table of the base covers. The result is
+// null if no sample fits any of its tables.
 nlohmann::json adapt_profile(const Profile& base, const AdaptOptions& options, const SampleSet& samples,
                              Notes& notes);
 

@@ -10,13 +10,13 @@
 namespace equipoise {
 namespace {
 
-// Bytes of keys relative to bytes of queries in the backward pass, by counting: K, V, dK and dV against Q, O,
-// dO, dQ and dQ's fp32 sums, which are zeroed, added to and converted.
+// Bytes of keys relative to bytes of queries in the backward pass, by counting. Keys have K, V, dK and dV;
+// queries have Q, O, dO, dQ and dQ's fp32 sums, which are zeroed, added to and converted.
 constexpr double kBackwardKeyShare = 0.4;
-// The same where the backward pass runs as a main kernel and passes around it. The main kernel moves K, V, dK
+// The same count where passes around a main kernel share the backward's work. The main kernel moves K, V, dK
 // and dV against Q and dO. The passes read O and dO, zero and read dQ in fp32, and write dQ.
 constexpr double kMainPassKeyShare = 2;
-constexpr double kPassRows = 3.5;  // a count, so the fit keeps it close
+constexpr double kPassRows = 3.5;  // counted, not guessed, so the fit keeps it close
 
 // Proportions of a fused kernel on a current GPU. `calibrate` scales all times to the samples' device.
 constexpr double kTypicalSecondCall = 40;
@@ -76,14 +76,14 @@ void calibrate(AttentionParameters& fit, const std::vector<CountedSample>& sampl
   fit.memory_GBps /= scale;
 }
 
-// The parameters of a CPU core start at those of a core with AVX-512 and may move by an order of magnitude.
+// The parameters of a CPU core start at values for a core with AVX-512 and may move by an order of magnitude.
 constexpr double kBlockedTrust = 1.5;
 
 BlockedAttentionParameters blocked_attention_of(std::span<const double> p) {
   return {p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8]};
 }
 
-// Where the search begins: the typical kernel, scaled to the samples.
+// The search begins at the typical kernel, scaled to the samples.
 AttentionParameters starting_point(const std::vector<CountedSample>& calls, double sms, PackedGrid grid,
                                    Provenance kind, double largest_head_dim) {
   const AttentionSample& first = *calls[0].sample;

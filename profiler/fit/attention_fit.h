@@ -17,7 +17,7 @@ struct PackedGrid {
 
 FittedTable fit_attention(std::span<const AttentionSample* const> samples, double sms, PackedGrid grid,
                           Provenance kind);
-// For samples that this program measured on a CPU core.
+// Fits samples that this program measured on a CPU core.
 FittedTable fit_blocked_attention(std::span<const AttentionSample* const> samples);
 
 }  // namespace equipoise

@@ -86,7 +86,7 @@ ForwardingParameters forwarding_from(std::span<const double> p) {
 }  // namespace
 
 FittedTable fit_size_table(std::span<const CollectiveSample* const> samples) {
-  constexpr double kTrust = 1.5;  // in a start made of the shortest time and the highest bandwidth
+  constexpr double kTrust = 1.5;  // for a start made of the shortest time and the highest bandwidth
   FitProblem problem;
   const Gathered all = gather(samples, problem);
   const std::vector<double> sizes = octaves(samples);
@@ -196,7 +196,7 @@ FittedTable fit_exchange(std::span<const ExchangeSample* const> samples, LinkRat
     table.fitted_at.nic = links.nic;
     return table;
   }
-  // The search starts at known rates: a write over NVLink between two GPUs reaches 371 to 377 of 450 GB/s
+  // The search starts at known rates. A write over NVLink between two GPUs reaches 371 to 377 of 450 GB/s
   // (github.com/NVIDIA/nccl, issue 1264), a NIC of 400 Gbit/s 46 to 48 of 50 (github.com/NVIDIA/nccl-tests,
   // issue 290).
   problem.parameters = {

@@ -9,15 +9,15 @@
 
 namespace equipoise {
 
-// `switch_from_ranks`: all-reduces over at least so many ranks are done by the switch; 0: by none.
+// The switch does all-reduces over at least `switch_from_ranks` ranks; 0 means that it does none.
 FittedTable fit_node_collective(std::span<const CollectiveSample* const> samples, double switch_from_ranks,
                                 Provenance kind);
-// For collectives between processes on the CPUs of one machine.
+// Fits collectives between processes on the CPUs of one machine.
 FittedTable fit_size_table(std::span<const CollectiveSample* const> samples);
-// `node`: the fitted parameters inside a node, by kind.
+// `node` has the fitted parameters inside a node, by kind.
 FittedTable fit_network(std::span<const CollectiveSample* const> samples,
                         std::span<const NodeParameters> node, double nic_GBps, Provenance kind);
-// The samples are either message streams or DeepEP's kernels. `links`: rates of the board that they ran on.
+// The samples are either message streams or DeepEP's kernels. `links` has the rates of their board.
 FittedTable fit_exchange(std::span<const ExchangeSample* const> samples, LinkRates links, Provenance kind);
 
 }  // namespace equipoise

@@ -1,4 +1,4 @@
-// Document lengths by their distribution: some published rows state no other lengths of their packed
+// Document lengths by their distribution, for published rows that state nothing else about their packed
 // documents.
 #pragma once
 

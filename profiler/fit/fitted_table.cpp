@@ -13,8 +13,8 @@ namespace {
 
 using nlohmann::json;
 
-// "https://.../repository@commit:path/of/row.csv" -> "https://.../repository@commit". A table would list
-// hundreds of paths.
+// Shortens "https://.../repository@commit:path/of/row.csv" to "https://.../repository@commit", since a table
+// would list hundreds of paths.
 std::string repository_of(const std::string& source) {
   const std::size_t at = source.find('@');
   const std::size_t colon = at == std::string::npos ? std::string::npos : source.find(':', at);

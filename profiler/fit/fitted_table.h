@@ -27,7 +27,7 @@ enum class Provenance { published, measured };
 // A named part of the samples, whose errors a table states separately.
 struct ErrorGroup {
   std::string name;
-  std::vector<bool> holds;  // whether it holds each sample; empty: all
+  std::vector<bool> holds;  // whether it holds each sample; holds all if empty
 };
 
 // The smallest and the largest value that the samples have in one dimension.
@@ -52,8 +52,7 @@ struct TableRange {
 struct CoveredAttention {
   Covered keys, queries, dims, heads;
   void add(const AttentionSample& sample);
-  [[nodiscard]] std::vector<TableRange> ranges()
-      const;  // the GPU's form and the CPU core's have equal ranges
+  [[nodiscard]] std::vector<TableRange> ranges() const;  // the same for the GPU's form and the CPU core's
 };
 struct CoveredProducts {
   Covered m, n, k;
@@ -66,12 +65,12 @@ struct CoveredTransfers {
   Covered bytes, nodes;
   ErrorGroup large{"above 1 MiB", {}}, small{"up to 1 MiB", {}};
   void add(double transferred, double over_nodes);
-  // `least_nodes`: the fewest nodes that the form is for; 0: the form does not depend on their number.
+  // `least_nodes` is the fewest nodes that the form is for; 0 if it does not depend on their number.
   [[nodiscard]] std::vector<TableRange> ranges(double least_nodes = 0) const;
 };
 std::vector<TableRange> elementwise_ranges(const Covered& bytes);
 
-// What a table says of its samples, whatever their kind.
+// What a table says about its samples, whatever their kind.
 struct SampleTimes {
   std::vector<const Labels*> labels;
   std::vector<double> seconds;
@@ -99,10 +98,10 @@ struct FittedTable {
   std::size_t samples = 0;
   std::set<std::string> sources, methods;  // origins of published samples
   std::vector<GroupErrors> errors;
-  // These are the held-out samples, where they are this program's own.
+  // The held-out samples, if they are this program's own.
   std::vector<std::array<double, 2>> measured_and_predicted_seconds;
-  DocumentMask document_mask = DocumentMask::varlen;  // only of attention tables
-  LinkRates fitted_at;                                // rates of networks and exchanges; 0: does not apply
+  DocumentMask document_mask = DocumentMask::varlen;  // for attention tables only
+  LinkRates fitted_at;                                // rates of networks and exchanges, else 0
 };
 
 // The parts of a table that its form decides; `errors_of` are the groups whose errors it states.
@@ -119,7 +118,7 @@ nlohmann::json to_json(const FittedTable& table);
 
 // A value with six significant digits, which is more than a fit can mean.
 double significant(double value);
-// The fit's parameters with so many digits.
+// The fit's parameters with six significant digits.
 std::vector<double> rounded_parameters(const GroupFit& fit);
 
 }  // namespace equipoise

@@ -1,4 +1,4 @@
-// What a file of another tool gave, and what of it could not be used.
+// What a file of another tool gave, and which parts of it could not be used.
 #pragma once
 
 #include <cstddef>
@@ -9,11 +9,11 @@ namespace equipoise {
 
 struct ForeignFile {
   std::string tool;      // "nccl-tests", "torch.profiler"
-  std::string what;      // what the samples are of: "all_reduce over 16 GPUs on 2 nodes"
-  std::string gpu;       // as the tool names it; empty where it does not
+  std::string what;      // what was sampled: "all_reduce over 16 GPUs on 2 nodes"
+  std::string gpu;       // as the tool names it; empty if it does not
   std::size_t used = 0;  // samples
-  std::map<std::string, std::size_t> skipped;  // rows or calls, by the reason
-  std::string unread = {};  // what else there is, which the reader does not know; empty: nothing
+  std::map<std::string, std::size_t> skipped;  // rows or calls, by reason
+  std::string unread = {};  // what else the file has that the reader does not know; may be empty
 
   void skip(const std::string& reason, std::size_t count = 1) { skipped[reason] += count; }
 };

@@ -18,9 +18,9 @@ double gemm_call_seconds(const GemmForm& form, const GemmSample& sample) {
 
 namespace {
 
-// Errors of products with at least so many rows (of an expert: per expert) are stated separately from others.
+// Errors of products with at least so many rows (for experts, rows per expert) are stated separately.
 constexpr std::int64_t kManyRows = 2048, kManyRowsOfExpert = 128;
-constexpr double kFp8Rates = 1.77;  // start: the best published FP8 rate over the best of BF16
+constexpr double kFp8Rates = 1.77;  // the start: the best published FP8 rate over the best of BF16
 constexpr double kTypicalGroupUs = 0.1, kTypicalAroundUs = 10, kTypicalAroundUsPerMB = 0.5;
 
 // Proportions of a current GPU's library. Calibration scales them to the samples' device.
@@ -35,7 +35,7 @@ GemmParameters library_gemm_of(std::span<const double> p, double input_bytes) {
           p[12], p[13], p[14]};
 }
 
-// Where the search begins. The samples of a fit are of one kind, which the first one tells.
+// Where the search begins. The first sample tells the kind, which all samples of a fit share.
 std::vector<double> calibrated_gemm(std::span<const GemmSample* const> samples, double sms,
                                     double input_bytes) {
   std::vector<double> start(std::begin(kTypicalGemm), std::end(kTypicalGemm));
@@ -59,7 +59,7 @@ std::vector<double> calibrated_gemm(std::span<const GemmSample* const> samples, 
   return start;
 }
 
-// The parameters of a CPU core start at those of a core with AVX-512 and may move by an order of magnitude.
+// The parameters of a CPU core start at values for a core with AVX-512 and may move by an order of magnitude.
 constexpr double kPanelTrust = 1.5;
 
 // The fitted vector is the cache size, then these many parameters for each role.

@@ -8,12 +8,12 @@
 
 namespace equipoise {
 
-// A call may hold two products per group and moves of bytes around them: the time of all of it.
+// The time of a whole call, which may hold two products per group and moves of bytes around them.
 double gemm_call_seconds(const GemmForm& form, const GemmSample& sample);
 
 // Whole (n, k) shapes are held out, unless the samples state other shapes.
 FittedTable fit_gemm(std::span<const GemmSample* const> samples, double sms, Provenance kind);
-// For samples that this program measured on a CPU core.
+// Fits samples that this program measured on a CPU core.
 FittedTable fit_panel_gemm(std::span<const GemmSample* const> samples);
 
 }  // namespace equipoise

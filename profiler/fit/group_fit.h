@@ -1,15 +1,14 @@
 // Fits one form to one group of samples, and computes its errors on samples that the fit did not see.
 //
 // Distinct shapes are sorted and dealt to four folds; samples of one shape stay together. Shape i goes to
-// fold (i + i / 4) mod 4, so that each round of four starts one fold further: tables are grids, and where
-// each length has four shapes, dealing i mod 4 would put all rows of one head dim into one fold and ask for a
-// head dim that no fit has seen. The parameters come from folds 0, 1 and 3; fold 2 is never fitted and gives
-// `held_out`.
-// A quarter of a small group is few samples, and the deal decides which ones. `crossed` does not depend on
-// it: one shape after the other is held out, the rest is fitted anew, and each sample's error comes from the
-// fit that did not see its shape. With more than 64 shapes, those of equal rank modulo 64 are held out
-// together. A group of fewer than four shapes has no fold to spare: all of it is fitted, and only `crossed`
-// says how wrong the fit is.
+// fold (i + i / 4) mod 4, so that each round of four starts one fold further. Tables are grids: if each
+// length has four shapes, dealing i mod 4 would put all rows of one head dim into one fold and ask for a head
+// dim that no fit has seen. The parameters come from folds 0, 1 and 3; fold 2 is never fitted and gives
+// `held_out`. A quarter of a small group is few samples, and the deal decides which ones. `crossed` does not
+// depend on it: one shape after the other is held out, the rest is fitted anew, and each sample's error comes
+// from the fit that did not see its shape. With more than 64 shapes, those of equal rank modulo 64 are held
+// out together. A group of fewer than four shapes has no fold to spare: all of it is fitted, and only
+// `crossed` says how wrong the fit is.
 #pragma once
 
 #include <cstddef>
@@ -31,9 +30,9 @@ struct FitProblem {
   // ln(predicted / measured) of one sample.
   std::function<double(std::span<const double> parameters, std::size_t sample)> log_error;
   // Relative uncertainty of a sample as published (a figure read off a chart). Only the part of an error that
-  // exceeds it counts. Empty: 0.
+  // exceeds it counts. If empty, all are 0.
   std::vector<double> uncertainty;
-  bool set_aside = true;  // whether one fold is never fitted; false where every sample is needed
+  bool set_aside = true;  // whether one fold is never fitted; off if every sample is needed
   FitOptions options;
 };
 
@@ -41,7 +40,7 @@ struct GroupFit {
   std::vector<double> parameters;
   std::vector<std::size_t> held_out;    // samples of the held-out fold
   std::vector<double> held_out_errors;  // relative and signed, in the order of held_out
-  std::vector<double> crossed_errors;   // error of each sample, from the fit without its shape
+  std::vector<double> crossed_errors;   // each sample's error by the fit without its shape
 };
 
 GroupFit fit_group(const FitProblem& problem);

@@ -24,9 +24,9 @@ namespace equipoise {
 
 struct FitParameter {
   std::string name;
-  double start = 1;  // > 0: the centre of the prior
+  double start = 1;  // > 0, the centre of the prior
   double trust = 1;  // standard deviation of the prior, in logarithms
-  double from = 0;   // where the search begins; 0: at `start`
+  double from = 0;   // where the search begins; `start` if 0
   double least = 0, most = std::numeric_limits<double>::infinity();
 };
 
@@ -35,11 +35,10 @@ struct FitOptions {
   double prior_weight = 0.03;  // weight of one parameter at one standard deviation, relative to residuals
   int most_iterations = 200;
   double difference = 1e-5;   // step of a logarithm for derivatives
-  double flattest = 1e-10;    // the search ends with a step whose relative gain is smaller
+  double flattest = 1e-10;    // the search ends after a step with less relative gain
   double longest_step = 1.5;  // change of one logarithm in one iteration: a factor of 4.5
 };
 
-// Fills `out` with the residuals at `parameters`.
 using ResidualsAt = std::function<void(std::span<const double> parameters, std::span<double> out)>;
 
 struct FittedParameters {

@@ -31,19 +31,19 @@ struct NcclRank {
 // One side of a row, out of place or in place.
 struct NcclSide {
   std::optional<double> us, algbw, busbw;
-  std::optional<double> wrong;  // elements; empty where results were not checked
+  std::optional<double> wrong;  // number of elements; empty if results were not checked
 };
 
 struct NcclRow {
   std::string where;  // file:line
   double bytes = 0;
-  std::string redop;  // "none", "sum", ...; "" where the file does not say
+  std::string redop;  // "none", "sum", ...; empty if the file does not say
   NcclSide out, in;
 };
 
 struct NcclRun {
   std::string where;       // file:line of its table
-  std::string program;     // "all_reduce_perf"; empty where no line names it
+  std::string program;     // "all_reduce_perf"; empty if no line names it
   std::string said_where;  // the line that names it, or "args"
   std::vector<NcclRank> ranks;
   std::vector<NcclRow> rows;
@@ -51,7 +51,7 @@ struct NcclRun {
 
 struct NcclProgram {
   std::string_view name;
-  std::string_view in_file_names;  // part of a file name from which _ and - are removed
+  std::string_view in_file_names;  // part of a file name without its _ and -
   Collective kind;
 };
 constexpr NcclProgram kPrograms[] = {{"all_reduce_perf", "allreduce", Collective::all_reduce},
@@ -106,7 +106,7 @@ GroupShape group_of(const NcclRun& run) {
   return group;
 }
 
-// busbw / algbw of the fastest row; empty where every row is too slow to tell.
+// busbw / algbw of the fastest row; empty if every row is too slow to tell.
 std::optional<double> measured_factor(const NcclRun& run) {
   double fastest = kTellingGBps;
   std::optional<double> factor;
@@ -119,14 +119,14 @@ std::optional<double> measured_factor(const NcclRun& run) {
   return factor;
 }
 
-// Whether in-place results were checked; empty where no results were.
+// Whether in-place results were checked; empty if no results were.
 std::optional<bool> checked_in_place(const NcclRun& run) {
   for (const NcclRow& row : run.rows)
     if (row.out.wrong && row.in.us) return row.in.wrong.has_value();
   return std::nullopt;
 }
 
-// Whether the rows agree with a collective in bus factor, reduction and checks.
+// Whether the rows' bus factor, reduction and checks fit a collective.
 bool possible(const NcclRun& run, Collective kind, int ranks) {
   if (const std::optional<double> factor = measured_factor(run))
     if (std::abs(*factor / bus_factor(kind, ranks) - 1) > kNear) return false;
@@ -139,7 +139,7 @@ bool possible(const NcclRun& run, Collective kind, int ranks) {
   return !checked || *checked != never_in_place;
 }
 
-// The program that ran: the file says it, or only one fits its rows. Throws UserError.
+// The program that ran: the file names it, or its rows fit only one. Throws UserError.
 const NcclProgram& program_of(const NcclRun& run, const std::string& name, int ranks) {
   std::vector<const NcclProgram*> by_rows;
   for (const NcclProgram& program : kPrograms)
@@ -165,7 +165,7 @@ const NcclProgram& program_of(const NcclRun& run, const std::string& name, int r
                   "; give the file the name of the program that ran, e.g. all_gather_perf.txt");
 }
 
-// The program that a text names, e.g. "all_reduce_perf"; empty where it names none or several.
+// The program that a text names, e.g. "all_reduce_perf"; empty if it names none or several.
 std::string program_in(std::string_view text) {
   std::string found;
   for (std::size_t at = text.find(kSuffix); at != std::string_view::npos; at = text.find(kSuffix, at + 1)) {
@@ -180,7 +180,7 @@ std::string program_in(std::string_view text) {
   return found;
 }
 
-// Adds the run's samples, and notes in `file` what they are of and what was skipped. `name`: of the file.
+// Adds the run's samples, and notes in `file` what they measure and what was skipped. `name` is the file's.
 void add_run(const NcclRun& run, const std::string& name, const std::string& network, ForeignFile& file,
              SampleSet& set) {
   if (run.rows.empty()) return;
@@ -237,8 +237,9 @@ bool all_digits(std::string_view word) {
   return !word.empty() && word.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
-// What a launcher puts before a line of output: "[1,0]<stdout>:" (Open MPI), "[0] " (MPICH, PBS), "[rank0]: "
-// (torchrun), and "0: " (srun), "node-1: " (pdsh) or a time where nccl-tests' own line follows.
+// The length of what a launcher puts before a line of output: "[1,0]<stdout>:" (Open MPI), "[0] " (MPICH,
+// PBS) or "[rank0]: " (torchrun). "0: " (srun), "node-1: " (pdsh) or a time count only if nccl-tests' own
+// line follows.
 std::size_t prefix_of(std::string_view line) {
   if (line.starts_with('[')) {
     std::size_t end = line.find(']');
@@ -303,7 +304,7 @@ bool is_time(std::string_view word) {
 }
 
 // Reads a header line: "#  size  count  type  redop  root  time  algbw  busbw  #wrong  time  algbw  busbw
-// #wrong". Another line gives `sides` 0.
+// #wrong". Any other line gives `sides` 0.
 Columns columns_in(const Words& words) {
   Columns columns;
   if (words.size() < 6 || words[0] != "#" || (words[1] != "size" && words[1] != "bytes")) return columns;
@@ -431,7 +432,7 @@ class TextReader {
     if (words.size() > 3 && std::isalpha(static_cast<unsigned char>(words[3][0])) != 0 && words[3] != "N/A")
       row.redop = words[what++];
     else
-      row.redop = "none";  // an empty cell means the same
+      row.redop = "none";  // an empty cell means "none"
     const bool root = std::find(columns_.what.begin(), columns_.what.end(), "root") != columns_.what.end();
     if (root && words.size() >= what + 1 + values) ++what;
     const std::size_t found = words.size() - what;

@@ -23,10 +23,10 @@
 namespace equipoise {
 
 bool looks_like_nccl_tests(std::string_view text);
-bool looks_like_nccl_tests(const nlohmann::json& file);  // the JSON that -J writes
+bool looks_like_nccl_tests(const nlohmann::json& file);  // Recognizes the JSON that -J writes.
 
-// Labels of the samples: op, gpu, inter_node_network = `network`, software, source = `name`. Throws UserError
-// with file and line.
+// The samples get the labels op, gpu, inter_node_network = `network`, software, and source = `name`. Throws
+// UserError with file and line.
 ForeignFile add_nccl_tests(std::string_view text, const std::string& name, const std::string& network,
                            SampleSet& set);
 ForeignFile add_nccl_tests(const nlohmann::json& file, const std::string& name, const std::string& network,

@@ -17,14 +17,14 @@ namespace {
 
 using nlohmann::json;
 
-// Whether the table was fitted to samples with such labels.
+// Whether the table was fitted to samples with these labels.
 bool fitted_to(const json& table, const Labels& labels) {
   const auto selector = table.find("selector");
   return selector != table.end() && selects(*selector, labels);
 }
 
-// The precision of the tables that the simulator would use for such a row. Nothing where it states another
-// element type: only a table that was fitted to such rows can say what those take.
+// The precision of the tables that the simulator would use for such a row. Nothing if the row states another
+// element type: only a table that was fitted to such rows can predict those.
 std::optional<Precision> precision_of(const Labels& labels) {
   std::string dtype = label(labels, "dtype");
   std::ranges::transform(dtype, dtype.begin(), [](unsigned char c) { return std::tolower(c); });
@@ -162,7 +162,7 @@ class RowPredictor {
     return made;
   }
 
-  // Uses the table that was fitted to such rows, on the links that those had unless a NIC's rate is given.
+  // Uses the table that was fitted to such rows, with the links of those rows unless a NIC's rate is given.
   RowPrediction exchange(const ExchangeSample& sample) {
     RowPrediction made;
     made.measured = sample.seconds;

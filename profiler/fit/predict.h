@@ -14,27 +14,27 @@
 namespace equipoise {
 
 struct PredictChoices {
-  std::string kernel;           // attention table; empty: the one fitted to such rows, else the default
-  std::string network;          // for rows between nodes; empty: the one whose name the row contains
-  double nic_GBps = 0;          // for rows between nodes; 0: the rate that the network was fitted at
-  DocumentHistogram histogram;  // for rows that name only the distribution of their documents
+  std::string kernel;           // attention table; if empty, the one fitted to such rows, else the default
+  std::string network;          // for rows between nodes; if empty, the one whose name the row contains
+  double nic_GBps = 0;          // for rows between nodes; if 0, the rate at which the network was fitted
+  DocumentHistogram histogram;  // for rows that state only the distribution of their documents
 };
 
 struct RowPrediction {
   double seconds = 0;
-  double measured = 0;  // 0: the row has no time
+  double measured = 0;  // 0 if the row has no time
   std::string group;    // group of the summary
-  std::string unable;   // why there is no prediction; empty: there is one
+  std::string unable;   // why there is no prediction; empty if there is one
   [[nodiscard]] double error() const { return seconds / measured - 1; }
 };
 
 struct Predictions {
   std::vector<RowPrediction> rows;                         // one per row of the table, in its order
   std::map<std::string, std::vector<double>> errors;       // errors of rows with a measured time, by group
-  std::map<std::string, std::vector<std::size_t>> unable;  // lines of the file, by reason
+  std::map<std::string, std::vector<std::size_t>> unable;  // line numbers in the file, by reason
 };
 
-// Throws UserError with file and line for a row that the profile refuses, and where no row can be predicted.
+// Throws UserError with file and line if the profile refuses a row, or if no row can be predicted.
 Predictions predict_rows(const Profile& profile, const CsvTable& table, const PredictChoices& choices);
 
 }  // namespace equipoise

@@ -79,7 +79,7 @@ class Maker {
   }
 
  private:
-  // `path`: such as "collective/node/all_gather".
+  // `path` is such as "collective/node/all_gather".
   static const json& at_path(const json& tables, const std::string& path, const std::string& where) {
     const json::json_pointer pointer("/" + path);
     if (!tables.contains(pointer)) throw UserError(where, ".copy: no table '", path, "' has been made yet");
@@ -176,7 +176,7 @@ class Maker {
     }
   }
 
-  // The entry's samples inside a node or between nodes. `kind`: empty for all.
+  // The entry's samples inside a node or between nodes, of one kind or, if `kind` is empty, of all.
   std::vector<const CollectiveSample*> collectives(const json& entry, const std::string& where,
                                                    bool between_nodes, const std::string& kind) {
     std::vector<const CollectiveSample*> found;
@@ -275,7 +275,7 @@ bool selects(const json& selector, const Labels& labels) {
 }
 
 void take_measurement(json& recipe, const std::string& where, const json& measured) {
-  if (!recipe.is_object()) return;  // make_profile says so
+  if (!recipe.is_object()) return;  // make_profile reports it
   const json facts = recipe.value("measured_facts", json::array());
   const auto is_text = [](const json& fact) { return fact.is_string(); };
   if (!facts.is_array() || !std::all_of(facts.begin(), facts.end(), is_text))
@@ -316,7 +316,7 @@ static const std::string& label_of(const Labels& labels, const std::string& key)
   return it->second;
 }
 
-// Adds one table per kind inside a node, and one of the fabric between nodes where there are samples of it.
+// Adds one table per kind inside a node, and one for the fabric between nodes if it has samples.
 static void add_collectives(json& recipe, const SampleSet& samples, const std::string& network) {
   std::set<std::string> kinds;
   bool between = false;
@@ -350,7 +350,6 @@ json recipe_of_samples(const json& file, const std::string& name, const SampleSe
                                                 recipe["device"].value("name", std::string("this machine")));
   for (const char* key : {"software", "checks"})
     if (file.contains(key)) recipe[key] = file[key];
-  // The samples file lists every check; a profile keeps the worst of each op.
   if (recipe.contains("checks") && recipe["checks"].contains("summary"))
     recipe["checks"] = nlohmann::json(recipe["checks"]["summary"]);
 
@@ -361,7 +360,7 @@ json recipe_of_samples(const json& file, const std::string& name, const SampleSe
     table = {{"fit", {{"kernel", kernel}}}};
     if (kernel == "cudnn" && sample.pass == "backward") table["document_mask"] = "square-causal";
   }
-  // The simulator asks for bf16. A device that computes in another type answers with that type's times.
+  // The simulator asks for bf16. A device that computes in another type answers with the times of that type.
   for (const GemmSample& sample : samples.gemm)
     recipe["gemm"][gemm_table_of(sample.labels)] = {
         {"fit", {{"dtype", label_of(sample.labels, "dtype")}, {"kernel", label(sample.labels, "kernel")}}}};

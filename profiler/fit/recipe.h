@@ -24,15 +24,14 @@
 
 namespace equipoise {
 
-// `where`: the recipe's file name, for errors. Throws UserError; the result loads as a Profile.
+// `where` is the recipe's file name, for errors. Throws UserError; the result loads as a Profile.
 nlohmann::json make_profile(const nlohmann::json& recipe, const std::string& where, const SampleSet& samples);
 
-// Completes a recipe with what a samples file says besides its samples: the facts that the recipe leaves to
-// the measurement, the software that ran, and the results of its checks. `measured`: the file, null for none.
+// Completes a recipe with what a samples file has in addition to its samples: measured facts of the device,
+// the software that ran, and results of checks. `measured` is the file, or null.
 void take_measurement(nlohmann::json& recipe, const std::string& where, const nlohmann::json& measured);
 
-// Whether the labels are those that a selector asks for. Every key of the selector is a label, or a label and
-// "_has" for a part of its text.
+// Whether a selector selects these labels. Each of its keys is a label, or a label with "_has" for a part.
 bool selects(const nlohmann::json& selector, const Labels& labels);
 
 // The recipe of a measured samples file: `file` has device facts and `samples` its lists. `network` names the

@@ -65,7 +65,7 @@ GemmSample read_gemm(const nlohmann::json& node, const std::string& where) {
   sample.n = count_field(node, "n", where, 1);
   sample.k = count_field(node, "k", where, 1);
   if (node.contains("groups")) {
-    text_field(node, "kernel", where);  // required: grouped products have a table of their own
+    text_field(node, "kernel", where);  // required, since grouped products have a table of their own
     sample.groups = count_field(node, "groups", where, 1);
     // The shapes of one model are held out together, as in public tables.
     for (const char* key : {"hidden", "inter", "experts"})

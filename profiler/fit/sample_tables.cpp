@@ -18,7 +18,7 @@ Labels labels_of(const CsvTable& table, std::size_t row) {
   return labels;
 }
 
-// The count in a cell, a whole number from `least` to kMostCount; `otherwise` where the cell is empty. Throws
+// The count in a cell, a whole number from `least` to kMostCount; `otherwise` if the cell is empty. Throws
 // UserError.
 double count_cell(const CsvTable& table, std::size_t row, std::string_view column, double otherwise,
                   int least = 1) {
@@ -30,7 +30,7 @@ double count_cell(const CsvTable& table, std::size_t row, std::string_view colum
   return *value;
 }
 
-// A column that rows of the same table may have no use for: 0 where the cell is empty or says so.
+// A column that not every row uses: 0 if the cell is empty or says so.
 double optional_count(const CsvTable& table, std::size_t row, std::string_view column) {
   return count_cell(table, row, column, 0, 0);
 }
@@ -50,7 +50,7 @@ constexpr PublishedOp kPublishedOps[] = {{"residual add", Elementwise::residual_
                                          {"silu(x)*y", Elementwise::swiglu, true},
                                          {"rotary", Elementwise::rope}};
 
-// Elements that the forward pass moves for each element of the shape.
+// Elements that the forward pass moves per element of the shape.
 int forward_elements(Elementwise kind) {
   for (const kernels::RowOp& op : kernels::kRowOps)
     if (op.kind == kind && op.pass == kernels::Pass::forward) return op.elements;
@@ -125,7 +125,7 @@ std::optional<ElementwiseSample> elementwise_row(const CsvTable& table, std::siz
   return sample;
 }
 
-// The ranks of a row and those of each node, which have to be equally many. Where the row states no such
+// The ranks of a row and those of each of its nodes, which must be equal in number. If the row states no such
 // group, `reason` says why.
 static std::optional<GroupShape> group_of_row(const CsvTable& table, std::size_t row, std::string& reason) {
   const auto ranks = std::llround(optional_count(table, row, "n_gpus")),
@@ -207,18 +207,17 @@ std::size_t add_rows(const CsvTable& table, const DocumentHistogram& histogram, 
 
 namespace {
 
-constexpr double kChartTflops = 3;  // uncertainty of a rate measured in pixels on a bar chart
+constexpr double kChartTflops = 3;  // uncertainty of a rate read off a bar chart in pixels
 constexpr double kMostDocuments =
-    1 << 20;  // limit for one call; more is a typing error and would fill the memory
-constexpr std::uint64_t kDraws =
-    32;  // packings of one row, where only the distribution of its documents is known
+    1 << 20;                          // limit for one call; more is a typing error and would exhaust memory
+constexpr std::uint64_t kDraws = 32;  // packings of a row that states only the distribution of its documents
 
 // Charts that print neither batch nor heads follow the FlashAttention papers' protocol (arXiv 2307.08691
 // section 4.1, 2407.08608 section 4.1): 16K tokens in all, hidden size 2,048.
 constexpr std::int64_t kChartTokens = 16384;
 constexpr std::int64_t kChartHidden = 2048;
 
-// The whole number after `name=` in a row's notes; 0 where there is no usable one.
+// The whole number after `name=` in a row's notes; 0 if there is no usable one.
 std::int64_t noted(std::string_view notes, std::string_view name) {
   const std::size_t at = notes.find(std::string(name) + "=");
   if (at == std::string_view::npos) return 0;
@@ -227,8 +226,7 @@ std::int64_t noted(std::string_view notes, std::string_view name) {
   return number > 0 && static_cast<double>(number) <= kMostCount ? number : 0;
 }
 
-// Reads the lengths of a packed call from "documents of 300;20;4000". Throws UserError where one is no
-// length.
+// Reads the lengths of a packed call from "documents of 300;20;4000". Throws UserError if one is no length.
 std::vector<std::int64_t> listed_documents(std::string_view layout) {
   constexpr std::string_view kListed = "documents of ";
   std::vector<std::int64_t> lengths;
@@ -242,7 +240,7 @@ std::vector<std::int64_t> listed_documents(std::string_view layout) {
   return lengths;
 }
 
-// The masks of public tables, in any case of letters. Nothing where the cell names another one, or none.
+// Reads a mask of public tables in any case of letters. Nothing if the cell names another mask, or none.
 std::optional<bool> is_causal(std::string_view mask) {
   std::string lower(mask);
   std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return std::tolower(c); });
@@ -273,7 +271,7 @@ AttentionHeads heads_of(const CsvTable& table, std::size_t row, std::string_view
 
 // The documents of a row's call: equal ones, a stated list, or draws from a distribution.
 struct RowDocuments {
-  std::int64_t queries = 0, keys = 0;  // of one document, or of all where they are drawn
+  std::int64_t queries = 0, keys = 0;  // of one document, or of all if they are drawn
   std::int64_t count = 0;              // number of equal documents
   std::vector<std::int64_t> listed;
   bool drawn = false;
@@ -405,7 +403,7 @@ ExchangeSample deepep_normal(GroupShape group, double element_bytes, double GBps
   return sample;
 }
 
-// A measured dispatch or combine of a stated setting. Its router does not limit the nodes of a token.
+// A measured dispatch or combine with stated settings, whose router does not limit the nodes of a token.
 ExchangeSample deepep_measured(const CsvTable& table, std::size_t row, GroupShape group,
                                double element_bytes) {
   const double tokens = count_cell(table, row, "tokens", 0);

@@ -12,19 +12,19 @@
 
 namespace equipoise {
 
-// An elementwise kernel under its name in public tables.
+// An elementwise kernel that public tables name.
 struct PublishedOp {
   std::string_view name;
   Elementwise kind;
-  bool bytes_by_shape = false;  // false: bytes follow from the row's published rate
+  bool bytes_by_shape = false;  // if false, bytes follow from the row's published rate
 };
-const PublishedOp* published_op(std::string_view name);  // null: an op that is not modelled
+const PublishedOp* published_op(std::string_view name);  // null for an op that is not modelled
 
 enum class SampleTable { attention, gemm, elementwise, collective };  // in the order of kTableNames
-SampleTable table_kind(const CsvTable& table);  // by its columns; throws UserError where none fits
+SampleTable table_kind(const CsvTable& table);  // decided by its columns; throws UserError if none fits
 
-// Each returns a row as a sample. A row that cannot be one (it states no shape, or an op that is not
-// modelled) gives nothing and sets `reason`. A row without a time gives a sample with seconds 0.
+// Each returns a row as a sample. A row without a shape, or with an op that is not modelled, gives nothing
+// and sets `reason`. A row without a time gives a sample with seconds 0.
 std::optional<AttentionSample> attention_row(const CsvTable& table, std::size_t row,
                                              const DocumentHistogram& histogram, std::string& reason);
 std::optional<GemmSample> gemm_row(const CsvTable& table, std::size_t row, std::string& reason);

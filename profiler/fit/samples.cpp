@@ -3,7 +3,7 @@
 namespace equipoise {
 namespace {
 
-// Query-key pairs that the mask leaves, by which the field counts attention work.
+// The query-key pairs that remain under the mask, which is how attention work is usually counted.
 double mask_pairs(AttentionMask mask, std::int64_t queries, std::int64_t keys) {
   const auto q = static_cast<double>(queries);
   const auto k = static_cast<double>(keys);

@@ -35,7 +35,7 @@ struct AttentionSample {
   std::vector<std::vector<QueryKeys>> packings;
   BlockedAttentionWork blocked;  // the same call counted for a CPU core; only in samples of `profile`
   std::vector<double> seconds;   // seconds of each packing
-  double uncertainty = 0;        // relative, of a rate read off a chart
+  double uncertainty = 0;        // relative, for a rate read off a chart
   std::int64_t least_queries = 0;
   std::int64_t most_keys = 0;
   std::vector<double> shape;
@@ -53,16 +53,16 @@ struct GemmSample {
   std::int64_t m = 0;
   std::int64_t n = 0;
   std::int64_t k = 0;
-  std::int64_t groups = 1;  // such products in one launch
-  // A call may hold more: a second product [m, next_n, next_k] of each group (the down projection), and the
+  std::int64_t groups = 1;  // products of this shape in one launch
+  // A call may have more: a second product [m, next_n, next_k] in each group (the down projection), and the
   // bytes that are moved around the products.
   std::int64_t next_n = 0, next_k = 0;
   double moved_bytes = 0;
-  std::vector<double> shape;  // samples of equal shape are held out together; empty: n and k
+  std::vector<double> shape;  // samples of equal shape are held out together; n and k if empty
   double seconds = 0;         // 0: not measured
 };
 
-// The profile's table that answers for such products: "bf16" or "fp8" for the library's, "bf16-torch-grouped"
+// The profile's table that predicts such products: "bf16" or "fp8" for the library's, "bf16-torch-grouped"
 // for those of a kernel that the samples name.
 std::string gemm_table_of(const Labels& labels);
 

@@ -65,7 +65,7 @@ std::string_view text_in(const json& node, const char* key) {
                                              : std::string_view();
 }
 
-// An id that connects events. Profilers before 2.0 write it in lower case on kernels.
+// An id that connects events. Profilers before 2.0 write its name in lower case on kernels.
 std::optional<std::int64_t> id_in(const json& arguments, std::initializer_list<const char*> keys) {
   for (const char* key : keys)
     if (const auto it = arguments.find(key); it != arguments.end() && it->is_number_integer())
@@ -76,14 +76,14 @@ std::optional<std::int64_t> external_id(const json& arguments) {
   return id_in(arguments, {"External id", "external id"});
 }
 
-// The item of a list of the arguments; null where the list has none there.
+// An item in a list of the arguments; null if the list has none there.
 const json* item_at(const json& arguments, const char* key, int place) {
   const auto all = arguments.find(key);
   const bool held = place >= 0 && all != arguments.end() && all->is_array() && at(place) < all->size();
   return held ? &(*all)[at(place)] : nullptr;
 }
 
-// The shape of a tensor; empty where the input is no tensor.
+// The shape of a tensor; empty if the input is no tensor.
 Dims dims_at(const json& arguments, int place) {
   const json* const sizes = item_at(arguments, "Input Dims", place);
   if (sizes == nullptr) return {};
@@ -101,7 +101,7 @@ std::string_view text_at(const json& arguments, const char* key, int place) {
   return one->get_ref<const std::string&>();
 }
 
-// The simulator's name of a type; empty where it has no table of it.
+// The simulator's name of a type; empty if no table covers it.
 std::string_view dtype_of(std::string_view type) {
   if (type == "c10::BFloat16") return "bf16";
   if (type == "c10::Half") return "fp16";
@@ -158,7 +158,7 @@ class CallReader {
   }
 
  private:
-  struct Key {  // calls of equal keys make one sample
+  struct Key {  // calls with equal keys make one sample
     std::string dtype, kernel, pass;
     bool causal = false;
     std::array<std::int64_t, 6> shape{};
@@ -212,10 +212,10 @@ class CallReader {
     return false;
   }
 
-  // The ops that the reader does not know and that take longest: compiled ones, those of other libraries.
+  // The unknown ops that take longest: compiled ones and those of other libraries.
   [[nodiscard]] std::string unread() const {
     constexpr std::size_t kListed = 6;
-    constexpr double kLeastShare = 0.01;  // of the kernel time
+    constexpr double kLeastShare = 0.01;  // of the kernels' time
     std::vector<std::pair<double, std::string_view>> longest;
     double sum = 0;
     for (const auto& [op, us] : unread_us_) {
@@ -313,8 +313,8 @@ class CallReader {
   std::unordered_map<std::int64_t, std::size_t> call_of_id_;
   std::unordered_map<std::int64_t, std::int64_t> id_of_correlation_;
   std::map<Key, std::vector<double>> gemms_, attention_;
-  std::map<std::string_view, double> unread_us_;  // of ops that are not known, by name
-  double kernel_us_ = 0;                          // of all kernels
+  std::map<std::string_view, double> unread_us_;  // of unknown ops, by name
+  double kernel_us_ = 0;                          // sum over all kernels
   std::size_t kernels_ = 0;
   bool any_shapes_ = false;
 };

@@ -35,16 +35,16 @@ std::optional<TorchEvent> torch_event(const nlohmann::json& node);
 // The list of a trace's events, complete or not. Throws UserError where the file has none.
 const nlohmann::json& torch_events(const nlohmann::json& file, const std::string& name);
 
-// The GPU that a trace was taken on; empty where it does not say.
+// The GPU that a trace was taken on; empty if the trace does not say.
 std::string torch_gpu(const nlohmann::json& file);
 
-// How many ranks its job had; nothing where it does not say.
+// How many ranks its job had; nothing if the trace does not say.
 std::optional<std::int64_t> torch_world_size(const nlohmann::json& file);
 
 bool looks_like_torch_trace(const nlohmann::json& file);
 
-// Labels: dtype (bf16, fp16, fp8), kernel (of attention), gpu, source = `name`. Throws UserError that says
-// what is missing where the file is no trace or has nothing that can be used.
+// The samples get the labels dtype (bf16, fp16, fp8), kernel (for attention), gpu, and source = `name`.
+// Throws UserError, which says what is missing, if the file is no trace or has nothing usable.
 ForeignFile add_torch_trace(const nlohmann::json& file, const std::string& name, SampleSet& set);
 
 }  // namespace equipoise

@@ -379,7 +379,7 @@ std::vector<Point> copy_points(const ListOptions& options) {
 std::vector<Point> attention_points(const ListOptions& options) {
   std::vector<Point> points;
   SplitMix64 random(options.seed);
-  if (options.scale.gpu)  // also the shapes whose rates are published (rates.py)
+  if (options.scale.gpu)  // includes the shapes whose rates are published (rates.py)
     for (const std::int64_t length : {8192, 2048, 32768, 4096, 16384})
       add_attention(points, {128, 64, 8}, {{0, length, 0, length}}, kPublishedShape);
   for (const kernels::AttentionShape& shape : attention_shapes(options.scale.gpu)) {
@@ -461,7 +461,7 @@ static std::vector<std::int64_t> collective_sizes(const Scale& scale) {
   if (scale.gpu) return log_grid(8, scale.most_collective_bytes, 1);
   constexpr std::int64_t kPage = 4096;
   std::vector<std::int64_t> sizes = log_grid(8, kPage, 1);
-  constexpr std::int64_t kFar = 4 << 20;  // exceeds the caches of cores, so nothing changes at larger sizes
+  constexpr std::int64_t kFar = 4 << 20;  // beyond the cores' caches, so nothing changes at larger sizes
   for (const std::int64_t bytes : log_grid(kPage, kFar, 2)) sizes.push_back(bytes);
   for (const std::int64_t bytes : log_grid(kFar, scale.most_collective_bytes, 1)) sizes.push_back(bytes);
   return sizes;

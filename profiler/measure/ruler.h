@@ -120,7 +120,7 @@ class PaceLog {
 //
 // CPUs are timed one call at a time, as a step runs them. Calls back to back would differ from those of a
 // step: buffers would still lie in every core's cache, and a call would wait for ranks that were late in the
-// previous one. So before each call every rank writes its send buffer anew, as the previous op of a step
+// previous one. So before each call every rank writes its send buffer again, as the previous op of a step
 // would, and the ranks wait for each other. Each notes when it arrives and when it leaves. The call's time is
 // from the *last* arrival to a rank's leaving, averaged over ranks, since the step already counts the wait
 // for others. Calls take several pairs of buffers in turn.

@@ -23,7 +23,7 @@ import torch
 import torch._dynamo
 import torch.nn.functional as F
 
-HELD_BYTES = 256 << 20  # buffers are taken in turn up to this size, so that no cache answers for memory
+HELD_BYTES = 256 << 20  # total size of the buffers that take turns, beyond any cache
 
 
 class Machine:
@@ -168,7 +168,8 @@ def fp8(machine, _):
     for model, shapes in LINEAR.items():
         for n, k in ((64, 32),) if machine.tiny else shapes:
             for m in (16,) if machine.tiny else (1024, 4096, 16384):
-                for scaling in ("tensor",) if machine.tiny else ("tensor", "row"):  # a CPU has no scale a row
+                # a CPU has only one scale per tensor
+                for scaling in ("tensor",) if machine.tiny else ("tensor", "row"):
                     one = [(m, 1), (1, n)] if scaling == "row" else [(), ()]
                     scales = [torch.ones(size, device=machine.device) for size in one]
 
@@ -195,7 +196,7 @@ def grouped(machine, _):
         for tokens in (64,) if machine.tiny else (64, 256, 1024, 4096):
             for load in ("equal", "uneven"):
                 of_expert = [tokens] * experts
-                if load == "uneven":  # the same sum; the busiest expert has about three times the mean
+                if load == "uneven":  # the same total, with about three times the mean for the busiest expert
                     draw = random.Random(experts + tokens)
                     weights = [draw.lognormvariate(0, 0.7) for _ in of_expert]
                     of_expert = [max(16, int(tokens * experts * w / sum(weights)) // 16 * 16) for w in weights]
@@ -245,7 +246,8 @@ def attention(machine, lengths):
     cases = [(heads, list(pieces)) for heads in ((32, 8, 128), (8, 1, 128), (16, 16, 64))
              for pieces in ([8192], [2048] * 8, [512] * 32, [128] * 128, [32768])]
     cases += [((32, 8, 128), window(lengths, tokens, seed)) for tokens in (8192, 32768, 131072) for seed in range(4)]
-    for ranks in (2, 8):  # what a rank of per-document sharding holds: the first and last of 2 * ranks chunks, all keys before
+    for ranks in (2, 8):  # a rank's share of per-document sharding: the first and last of 2 * ranks chunks,
+                          # with all keys before
         for seed in range(3):
             documents = [d // (2 * ranks) for d in window(lengths, 65536, 10 + seed) if d >= 4 * ranks]
             cases.append(((32, 8, 128), [(d, d) for d in documents] + [(d, 2 * ranks * d) for d in documents]))
@@ -357,7 +359,7 @@ def layers(machine, lengths):
     return {"layers": rows}
 
 
-class machine_event:  # a moment of the GPU's queue, or of the CPU's clock
+class machine_event:  # a point in time of the GPU's queue, or of the CPU's clock
     def __init__(self, machine):
         self.event = None if machine.tiny else torch.cuda.Event(enable_timing=True)
         self.at = 0.0
@@ -380,7 +382,7 @@ def main():
     parser.add_argument("--tiny", action="store_true")
     options = parser.parse_args()
     torch.manual_seed(0)
-    torch._dynamo.config.automatic_dynamic_shapes = False  # a program for each number of tokens, as in training
+    torch._dynamo.config.automatic_dynamic_shapes = False  # one program per number of tokens, as in training
     machine = Machine(options.tiny)
     lengths = [64, 300, 1200, 7000]
     if options.lengths:
@@ -396,7 +398,7 @@ def main():
             for table, rows in found.pop("samples", {}).items():
                 result["samples"].setdefault(table, []).extend(rows)
             result.update(found)
-        except Exception as error:  # a part must not cost the others
+        except Exception as error:  # a failed part must not end the others
             traceback.print_exc()
             result["failed"][name] = f"{type(error).__name__}: {error}"[:500]
         print(f"{name}: {time.perf_counter() - begin:.1f} s", flush=True)

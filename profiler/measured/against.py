@@ -14,8 +14,9 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 DAY = "2026-11-27"
-CUDNN = {"h100": "cudnn-te", "h200": "cudnn"}  # which table stood for it: Transformer Engine's dense calls on an H100
-LARGE = 64e6  # bytes: beyond every cache
+CUDNN = {"h100": "cudnn-te", "h200": "cudnn"}  # the table that represents it: Transformer Engine's dense
+                                               # calls on an H100
+LARGE = 64e6  # bytes beyond any cache
 
 
 def flop(sample):

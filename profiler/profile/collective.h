@@ -44,7 +44,7 @@ struct NodeParameters {  // parameters of one kind inside a node
   double switch_from_ranks = 0;  // ranks at which the library uses it
   double message_us = 0;         // latency of messages of message_KB and more
   double message_KB = 0;
-  double short_GBps = 0;  // of the protocol for short messages; 0: one protocol for all
+  double short_GBps = 0;  // for the short-message protocol; 0 if one protocol serves all
   double short_pair_loss = 0;
   double long_us = 0;  // time of long messages in addition to their bytes and ramp_us
 };
@@ -63,7 +63,6 @@ struct NetworkParameters {  // parameters of all kinds between nodes
 // The bus factor of nccl-tests: bytes on the busiest link of a node over the collective's size.
 double bus_factor(Collective kind, double ranks);
 
-// Bytes that one NIC carries.
 double nic_bytes(Collective kind, double bytes, GroupShape group);
 
 // The bus bandwidth of the links inside a node for a collective over `ranks` ranks.

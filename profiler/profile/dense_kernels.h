@@ -78,9 +78,9 @@ nlohmann::json to_json(const GemmParameters& fit);
 // and
 //   time = launch + bytes * (share / cache rate + (1 - share) / memory rate)
 // A table without `cache_MB` has only memory. The power is 2 for published tables of many sizes and machines.
-// Where calls take buffers of a known footprint in turn, as in this program's measurements, the step is
-// sharper and the power 4: it lowers the 90th percentile of a CPU's ten ops from 17 to 12 % and the median
-// from 3.3 to 3.2 %.
+// This program's measurements take buffers of a known footprint in turn, so there the step is sharper and the
+// power is 4. That lowers the 90th percentile of a CPU's ten ops from 17 to 12 % and the median from 3.3 to
+// 3.2 %.
 
 struct ElementwiseParameters {
   double launch_us = 0;

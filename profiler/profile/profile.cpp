@@ -160,13 +160,12 @@ void refuse_out_of_range(const std::string& profile, const std::string& op, cons
 
 namespace fs = std::filesystem;
 
-// The program's path; empty where the system does not say it.
+// The program's path; empty if the system does not tell.
 static fs::path program_folder() {
   std::error_code unreadable;
   return fs::read_symlink("/proc/self/exe", unreadable).parent_path();
 }
 
-// The folder of an installed program's files.
 static fs::path installed(const char* share) {
   const fs::path program = program_folder();
   return program.empty() ? fs::path() : program.parent_path() / "share/equipoise" / share;

@@ -17,13 +17,13 @@ namespace equipoise {
 namespace {
 
 constexpr double kCoarse = 0.5, kFine = 0.0625;  // spacing of the lattices; both divide 1 .. 3
-// All low, each kind high in turn, all high: the kinds trade against each other.
+// All low, each kind high in turn, and all high, because the kinds can replace each other.
 constexpr Slowdowns kStarts[] = {
     {1.1, 1.1, 1.1}, {1.7, 1.1, 1.1}, {1.1, 1.7, 1.1}, {1.1, 1.1, 1.7}, {1.7, 1.7, 1.7}};
 
 using Rows = std::vector<std::size_t>;
 
-// Seconds of all samples on a lattice of slowdowns, each node simulated when a search first needs it.
+// Seconds of all samples on a lattice of slowdowns; a node is simulated when a search first needs it.
 class Lattice {
  public:
   Lattice(std::span<const StepSample> samples, double spacing, int jobs)
@@ -58,7 +58,7 @@ class Lattice {
  private:
   using Node = std::array<int, 3>;
 
-  // The seconds at the corners of a box; what is missing is simulated, all of it at once.
+  // The seconds at the corners of a box. Missing ones are simulated, all at once.
   std::array<const std::vector<double>*, 8> simulate(const Node& box) {
     std::array<const std::vector<double>*, 8> corners{};
     std::vector<std::pair<Slowdowns, std::vector<double>*>> missing;
@@ -88,10 +88,10 @@ class Lattice {
   double spacing_;
   int boxes_;
   int jobs_;
-  std::map<Node, std::vector<double>> known_;  // pointers into it stay
+  std::map<Node, std::vector<double>> known_;  // a map, since pointers to its values must stay valid
 };
 
-// Slowdowns fitted to some of the rows: one number for all kinds or three.
+// Slowdowns fitted to some of the rows: one number for all kinds, or three.
 struct Fitted {
   Slowdowns slowdowns{1, 1, 1};
   double cost = 0;

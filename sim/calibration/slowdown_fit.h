@@ -10,9 +10,9 @@
 // with R = 0.08 (beyond 8 % a row counts linearly, so that one misprint does not bend the rest) and P = 0.5
 // (a weak prior on "no slowdown" where the rows do not say). Kernels in training are not faster than alone:
 // hence the bound at 1. A row's seconds are close to linear in the slowdowns and do not depend on which rows
-// are fitted: they are simulated once at the corners of the lattice boxes that the search visits and
-// interpolated between them, first on a coarse lattice from several starts, then on a fine one around the
-// best of these (by profiler/fit/least_squares.h). Fewer than four benchmarks do not determine three
+// are fitted. So they are simulated once at the corners of the lattice boxes that the search visits, and
+// interpolated between them. The search (profiler/fit/least_squares.h) first uses a coarse lattice from
+// several starts, then a fine one around the best of these. Fewer than four benchmarks do not determine three
 // numbers: one number is fitted for all three kinds.
 //
 // Cost: a few dozen simulations of each row, shared by the fits that hold one benchmark out.
@@ -32,7 +32,7 @@ using Slowdowns = std::array<double, 3>;
 
 inline constexpr double kLeastSlowdown = 1, kMostSlowdown = 3;
 inline constexpr double kRobustScale = 0.08;    // of a logarithm
-inline constexpr double kPriorDeviation = 0.5;  // of a slowdown's logarithm
+inline constexpr double kPriorDeviation = 0.5;  // of the logarithm of a slowdown
 inline constexpr std::size_t kLeastBenchmarks = 4;
 
 // A measured step and what predicts it.
@@ -45,20 +45,20 @@ struct StepSample {
 struct BenchmarkError {
   std::string benchmark;
   std::size_t rows = 0;
-  double mean_abs = 0, mean = 0, worst = 0;  // of predicted / published - 1, signed but for the first
-  Slowdowns slowdowns{};                     // fitted without it
+  double mean_abs = 0, mean = 0, worst = 0;  // of predicted / published - 1; `mean` and `worst` are signed
+  Slowdowns slowdowns{};                     // fitted without this benchmark
 };
 
 struct SlowdownFit {
-  Slowdowns slowdowns{1, 1, 1};  // to all rows
-  int numbers = 3;               // fitted: 3, or 1 for all kinds
+  Slowdowns slowdowns{1, 1, 1};  // fitted to all rows
+  int numbers = 3;               // of fitted numbers: 3, or 1 for all kinds
   double cost = 0;
-  std::vector<double> errors;            // of the rows, with `slowdowns`: in sample
-  std::vector<BenchmarkError> held_out;  // each predicted by a fit without it; empty with one benchmark
-  std::vector<double> held_out_errors;   // of the rows
+  std::vector<double> errors;            // by row, with `slowdowns`, hence in sample
+  std::vector<BenchmarkError> held_out;  // each benchmark predicted by a fit without it, if there are several
+  std::vector<double> held_out_errors;   // by row
 };
 
-// Independent of `jobs`, the threads that simulate rows.
+// `jobs` threads simulate rows; the result does not depend on their number.
 SlowdownFit fit_slowdowns(std::span<const StepSample> samples, int jobs);
 
 }  // namespace equipoise

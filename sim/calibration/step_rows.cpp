@@ -24,12 +24,12 @@ using nlohmann::json;
 
 namespace {
 
-// Why a row becomes no study. The row is not wrong, so the other rows still count.
+// Why a row becomes no study. The row need not be wrong, so the other rows still count.
 struct NotThisRow {
   std::string why;
 };
 
-// What the words of published tables say of a study.
+// What the words of published tables mean for a study.
 const json& words() {
   static const json known = [] {
     const std::string path =
@@ -40,14 +40,14 @@ const json& words() {
   return known;
 }
 
-// The whole number after some words, 0 where they are missing: "chunked attention of 8192".
+// The whole number after some words, as in "chunked attention of 8192"; 0 if they are missing.
 std::int64_t number_after(std::string_view text, std::string_view before) {
   const std::size_t at = text.find(before);
   if (at == std::string_view::npos) return 0;
   return std::strtoll(std::string(text.substr(at + before.size())).c_str(), nullptr, 10);
 }
 
-// The terms of a list, without the blanks around them.
+// The terms of a list without surrounding blanks.
 std::vector<std::string_view> terms_of(std::string_view list, char between = ',') {
   std::vector<std::string_view> terms;
   for (std::size_t begin = 0; begin <= list.size();) {
@@ -61,7 +61,7 @@ std::vector<std::string_view> terms_of(std::string_view list, char between = ','
   return terms;
 }
 
-// "deepep or hybridep": the words of which something is known.
+// "deepep or hybridep": the words that the program knows.
 std::string words_of(const json& known) {
   std::vector<std::string> words;
   for (const auto& [word, _] : known.items()) words.push_back(word);
@@ -77,13 +77,13 @@ json mla_of(const std::string& id, std::string_view said) {
         std::ranges::find_if(terms, [&](std::string_view t) { return t.starts_with(word + "="); });
     if (term != terms.end())
       mla[key] = number_after(*term, "=");
-    else if (key != "q_lora")  // queries may come without a latent of their own
+    else if (key != "q_lora")  // the latent of queries is optional
       throw NotThisRow{"model " + id + ": mla without " + key.get<std::string>()};
   }
   return mla;
 }
 
-// "norm, act" as parallel.recompute; null if a word is no module.
+// Turns "norm, act" into a value of parallel.recompute; null if a word is no module.
 json modules_of(const std::string& said) {
   json modules = json::array();
   const json& known = words()["recomputed_modules"];
@@ -94,7 +94,7 @@ json modules_of(const std::string& said) {
   return {{"modules", std::move(modules)}};
 }
 
-// Returns the word if it is one of the allowed ones, else throws NotThisRow.
+// Returns the word if it is allowed, else throws NotThisRow.
 std::string one_of(const char* column, std::string_view found,
                    std::initializer_list<std::string_view> allowed) {
   if (std::find(allowed.begin(), allowed.end(), found) != allowed.end()) return std::string(found);
@@ -104,17 +104,17 @@ std::string one_of(const char* column, std::string_view found,
 
 class RowReader {
  public:
-  // `models` may be null: model_id then names a built-in model.
+  // If `models` is null, model_id names a built-in model.
   RowReader(const CsvTable& rows, const CsvTable* models, const StepTables& tables, std::size_t row)
       : rows_(rows), models_(models), tables_(tables), row_(row) {}
 
   [[nodiscard]] std::string text(const char* column) const { return printable(rows_.text(row_, column)); }
-  // What the row says it recomputed, or, where it says nothing, may have: values of parallel.recompute, the
-  // cheapest first.
+  // What the row says that it recomputed, or may have recomputed if it says nothing: values of
+  // parallel.recompute, the cheapest first.
   [[nodiscard]] std::vector<nlohmann::json> recompute_modes() const;
   // The row as a study file. Throws NotThisRow.
   [[nodiscard]] nlohmann::json study(const nlohmann::json& recompute) const;
-  // The group without its version and precision, or, where it names the row's model, up to that name: rows of
+  // The group without its version and precision, or, if it names the row's model, up to that name. Rows of
   // one benchmark differ little.
   [[nodiscard]] std::string benchmark() const;
 
@@ -132,8 +132,8 @@ class RowReader {
   void set_keys(json& study) const;
   [[nodiscard]] std::string profile() const;
   void add_experts(std::size_t model_row, nlohmann::json& model) const;
-  [[nodiscard]] std::size_t row_of_model() const;      // its table's number of rows: it is none of them
-  [[nodiscard]] const ModelShape* builtin() const;     // null: the program has no model of this name
+  [[nodiscard]] std::size_t row_of_model() const;   // the table's number of rows if it has none
+  [[nodiscard]] const ModelShape* builtin() const;  // null if the program has no model of this name
   [[nodiscard]] bool has_experts() const;
   [[nodiscard]] std::int64_t expert_tensor() const;
 
@@ -143,8 +143,7 @@ class RowReader {
   std::size_t row_;
 };
 
-// Adds to the study what the row's words in these columns say. A word may have details in parentheses, and
-// some of these have a number.
+// Adds to the study what the row's words in these columns mean. A word may have details in parentheses.
 void RowReader::add_words(const json& columns, json& study) const {
   for (const auto& [column, known] : columns.items()) {
     const std::string said = text(column.c_str());
@@ -211,7 +210,7 @@ json RowReader::model() const {
     if (!value) throw NotThisRow{"model " + id + " without " + column};
     return static_cast<std::int64_t>(*value);
   };
-  // Models with experts are gated unless the table says otherwise.
+  // Models with experts have gated FFNs unless the table says otherwise.
   const std::string_view said = models_->text(at, "gated_mlp");
   const bool gated = (said.empty() && has_experts()) || one_of("gated_mlp", said, {"1", "0"}) == "1";
   json model = {{"name", id},
@@ -317,7 +316,7 @@ json RowReader::study(const json& recompute) const {
   return study;
 }
 
-// "16:linear_qkv,linear_proj", the rank and the layers that have an adapter; "16:all".
+// Reads "16:linear_qkv,linear_proj", the rank and the layers that have an adapter, or "16:all".
 void RowReader::add_adapters(json& study) const {
   const std::string said = text("lora");
   if (said.empty()) return;
@@ -332,7 +331,7 @@ void RowReader::add_adapters(json& study) const {
   study["lora"] = {{"dim", number_after(said, "")}, {"target_modules", std::move(modules)}};
 }
 
-// What the row says in a study's own words: {"framework.permute_fusion": true}.
+// Adds the keys of a study that the row states: {"framework.permute_fusion": true}.
 void RowReader::set_keys(json& study) const {
   const std::string said = text("study_set");
   if (said.empty()) return;
@@ -376,7 +375,7 @@ void RowReader::add_experts(std::size_t at, json& model) const {
   for (const std::string kind : says["not_modelled"])
     if (source.find(kind) != std::string_view::npos)
       throw NotThisRow{"model " + id + ": " + kind + " is not modelled"};
-  // Chunks are no mask where a sequence is one chunk.
+  // If a sequence is a single chunk, chunks are no mask.
   if (const std::int64_t chunk = number_after(source, says["chunk"].get<std::string>()); chunk > 0) {
     if (size("seq_len") > chunk)
       throw NotThisRow{"model " + id + ": chunked attention is not modelled beyond one chunk of " +
@@ -396,13 +395,13 @@ void RowReader::add_experts(std::size_t at, json& model) const {
                       {"ffn", number("moe_ffn_hidden")}};
   if (number("shared_ffn") > 0) model["experts"]["shared_ffn"] = number("shared_ffn");
   if (number("dense_layers") > 0) model["experts"]["dense_layers"] = number("dense_layers");
-  model["ffn"] = number("moe_ffn_hidden");  // of no layer, if the table has no other
+  model["ffn"] = number("moe_ffn_hidden");  // used by no layer, if the table has no other width
   const std::string_view mla = models_->text(at, "mla");
   if (!mla.empty()) model["mla"] = mla_of(id, mla);
 }
 
-// Megatron-LM's default is tp. Where tp does not fit some row of the group (ep x etp must divide tp x cp x
-// dp), all rows that leave it open ran with 1.
+// Megatron-LM's default is tp. If tp does not fit some row of the group (ep x etp must divide tp x cp x dp),
+// all rows that leave it open ran with 1.
 std::int64_t RowReader::expert_tensor() const {
   if (!text("etp").empty()) return size("etp");
   const std::string group = text("group");
@@ -416,7 +415,7 @@ std::int64_t RowReader::expert_tensor() const {
   return size("tp");
 }
 
-// Adds what the routing's terms say: some make the experts' loads equal, and one is the capacity of each
+// Adds what the routing's terms mean: some make the experts' loads equal, and one is the capacity of each
 // expert.
 void RowReader::add_routing(json& study) const {
   const std::string routing = text("routing");
@@ -502,7 +501,7 @@ std::string benchmark_of(const std::string& group) {
 double StepRow::seconds(const Slowdowns& slowdowns, std::optional<ExpertTimes> experts,
                         std::optional<double> seconds_per_launch) const {
   Study slowed = study;
-  slowed.framework.says_slowdowns = true;  // these, and not the preset's own for this GPU and precision
+  slowed.framework.says_slowdowns = true;  // replaces the preset's own for this GPU and precision
   for (FrameworkOptions* options : {&slowed.framework.in_training, &slowed.framework.alone}) {
     options->gemm_slowdown = slowdowns[0];
     options->attention_slowdown = slowdowns[1];

@@ -24,9 +24,9 @@ struct ExpertTimes {
 
 struct StepTables {
   std::string rows;     // files
-  std::string models;   // empty: model_id names built-in models
+  std::string models;   // if empty, model_id names built-in models
   std::string preset;   // name or file of a framework preset
-  std::string profile;  // of every row; empty: by the row's gpu (H100 or H200)
+  std::string profile;  // for every row; if empty, by the row's gpu (H100 or H200)
 };
 
 // Seconds of a predicted step, and what of them a GPU does not compute for the first time: waits for other
@@ -40,14 +40,14 @@ struct StepParts {
 struct StepRow {
   std::string id;
   std::string group;
-  std::string benchmark;  // the group without its version and precision: such rows differ little
+  std::string benchmark;  // the group without its version and precision; such rows differ little
   std::string precision;
-  std::string recompute;  // stated, or the cheapest that fits
+  std::string recompute;  // as stated, or the cheapest that fits
   double published = 0;   // seconds
   Study study;
   StudyInputs inputs;
 
-  // `experts`: of their products; `seconds_per_launch`: of the host. The preset's where they are not given.
+  // `experts` has the times of their products, `seconds_per_launch` the host's; the preset has the rest.
   [[nodiscard]] double seconds(const Slowdowns& slowdowns, std::optional<ExpertTimes> experts = std::nullopt,
                                std::optional<double> seconds_per_launch = std::nullopt) const;
   [[nodiscard]] double seconds_as_preset() const { return parts_as_preset().step; }

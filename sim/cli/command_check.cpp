@@ -22,7 +22,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// "0.5%" or "0.005", as a share.
+// Reads "0.5%" or "0.005" as a share.
 double share_of(const std::string& text) {
   const bool percent = !text.empty() && text.back() == '%';
   const char* end = text.data() + text.size() - (percent ? 1 : 0);
@@ -56,7 +56,7 @@ std::vector<Guard> guards_of(const CheckOptions& options) {
   return guards;
 }
 
-// Metric by metric. What is wrong with a policy itself (its status, gone, new) is told with the first.
+// The changes by metric. A policy's own problem (status, gone, new) is told with its first metric.
 std::vector<PolicyChange> changes_of(const SavedResult& expected, const SavedResult& found,
                                      const std::vector<Guard>& guards, bool only_worse) {
   std::vector<PolicyChange> all;
@@ -71,7 +71,7 @@ std::vector<PolicyChange> changes_of(const SavedResult& expected, const SavedRes
   return all;
 }
 
-// The expectation of the file; nothing where --update is to make the file.
+// The expectation in the file; nothing if --update is to make the file.
 std::optional<SavedResult> expected_of(const CheckOptions& options) {
   std::error_code ignored;
   if (!std::filesystem::exists(options.expect, ignored)) {

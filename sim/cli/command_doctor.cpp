@@ -27,14 +27,14 @@
 namespace equipoise {
 namespace {
 
-// One line of `doctor`: what was looked at, how it is, and what that means or what would repair it.
+// One line of `doctor`: what was checked, its state, and what that means or how to repair it.
 struct Finding {
   enum State { good, absent, bad } state = good;
   std::string what, text;
 };
 constexpr const char* kStateNames[] = {"ok", "absent", "FAILED"};
 
-// What `look` says; where it throws, what is looked at has failed, or is absent where nobody needs it.
+// The finding of `look`. If it throws, the item has failed, or is absent if nobody needs it.
 Finding looked_at(const std::string& what, Finding::State otherwise,
                   const std::function<std::string()>& look) {
   try {
@@ -49,7 +49,7 @@ std::string free_disk(const std::filesystem::path& folder) {
          folder.string();
 }
 
-// Loads each profile and prices with it: a file that was cut or changed by hand is refused. Returns their
+// Loads each profile and prices with it, which refuses a file that was cut or changed by hand. Returns their
 // names.
 std::string load_profiles() {
   for (const std::string& name : shipped_profiles()) (void)Profile::load(name);
@@ -63,7 +63,7 @@ constexpr ShippedDigest kDigests[] = {
 #include EQUIPOISE_SHIPPED_DIGESTS
 };
 
-// Profiles, presets and traces are those that the program was built with.
+// Checks that profiles, presets and traces are those that the program was built with.
 std::string check_digests() {
   for (const ShippedDigest& known : kDigests) {
     const std::string path = (shipped_path(known.share, known.source_tree) / known.file).string();
@@ -75,7 +75,7 @@ std::string check_digests() {
   return std::to_string(std::size(kDigests)) + " with the SHA-256 of the build";
 }
 
-// Read whole (zstd checks its own sums), and compared with what their sidecars say.
+// Reads recorded traces to their end (zstd checks its own sums) and compares them with their sidecars.
 std::string read_recorded() {
   const std::filesystem::path folder = shipped_path("traces/recorded", EQUIPOISE_RECORDED_TRACES);
   std::vector<std::string> names;
@@ -95,7 +95,7 @@ std::string read_recorded() {
   return joined(names);
 }
 
-// A study from documents to table, and the same at op fidelity: both say the same to the picosecond.
+// Runs a study from documents to table, also at op fidelity: both fidelities must agree to the picosecond.
 std::string run_small_study() {
   const auto begin = std::chrono::steady_clock::now();
   const Study study =

@@ -8,9 +8,8 @@
 
 namespace equipoise {
 
-// Looks at the build, memory, disk, shipped
-// files, devices, solvers, a small study from end to end. Returns 1 where
-// something failed; what is merely absent is named. `version`: the program's.
+// Checks the build, memory, disk, shipped files, devices, solvers, and a small study from end to end. Returns
+// 1 if something failed; what is merely absent is named. `version` is the program's.
 int run_doctor_command(Format format, std::string_view version, std::ostream& out);
 
 }  // namespace equipoise

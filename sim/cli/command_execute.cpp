@@ -64,7 +64,7 @@ int run_execute_command(const ExecuteOptions& options, const std::vector<std::st
   limits.same_op_seconds = options.op_timeout_seconds;
   RealRowOptions row_options{options.policy, options.steps, parse_normalizer(options.normalizer)};
   if (!options.dump.empty() && row_options.normalizer != execution::LossNormalizer::token)
-    throw UserError("--dump: gradients of the token mean are written; leave out --loss-normalizer " +
+    throw UserError("--dump: gradients of the token mean are written; omit --loss-normalizer " +
                     options.normalizer);
   require_folder(options.dump, "--dump");
   check_real_run(study, options, true);

@@ -1,4 +1,4 @@
-// `equipoise execute`: the plans of a study, run for real and compared with every slice alone.
+// `equipoise execute`: runs the plans of a study for real and compares each with its slices run alone.
 #pragma once
 
 #include <iosfwd>
@@ -11,11 +11,11 @@ namespace equipoise {
 
 struct ExecuteOptions : RankOptions {
   std::string normalizer = "token";
-  std::string dump;  // folder; empty: none
+  std::string dump;  // folder; none if empty
 };
 
-// Starts the ranks where no launcher has. Prints, on rank 0, the comparison and the measured steps. Returns
-// 0, or 1 where a plan is not equivalent. `arguments`: those of the program, for the ranks.
+// Starts the ranks unless a launcher has. Prints the comparison and the measured steps on rank 0. Returns 0,
+// or 1 if a plan is not equivalent. `arguments` are the program's, for the ranks.
 int run_execute_command(const ExecuteOptions& options, const std::vector<std::string>& arguments,
                         std::ostream& out, std::ostream& log);
 

@@ -21,11 +21,11 @@ namespace {
 struct Entry {
   std::string kind, name, what;
   std::string values = {}, fallback = {}, unit = {}, source = {};
-  std::vector<std::string> words = {};  // that mean it, too
+  std::vector<std::string> words = {};  // further words for it
   nlohmann::ordered_json options = {};  // of a policy
 };
 
-// Where a paper that the tables name is to be found.
+// The papers that the tables name, and where to find them.
 constexpr std::pair<std::string_view, std::string_view> kPapers[] = {
     {"WLB-LLM", "arXiv 2503.17924"}, {"ChunkFlow", "arXiv 2503.02356"}, {"HBP", "arXiv 2503.07680"},
     {"Skrull", "arXiv 2505.19609"},  {"FlexSP", "arXiv 2412.01523"},    {"Krell", "arXiv 2107.02027"}};
@@ -37,7 +37,7 @@ std::string source_of(std::string from) {
   return from;
 }
 
-// The unit ends a key's name where the help does not say it.
+// A key's name ends with its unit if the help does not state it.
 std::string unit_of(std::string_view key) {
   constexpr std::pair<std::string_view, std::string_view> kUnits[] = {
       {"GBps", "GB/s"}, {"_GB", "GB"}, {"_seconds", "s"}, {"seconds_per_op", "s"}, {"_bytes", "bytes"}};
@@ -55,7 +55,7 @@ Entry entry_of_key(const std::string& kind, const std::string& name, const nlohm
   return {kind, name, schema["description"], values_text(schema), default_text(schema), unit_of(name)};
 }
 
-// The words that a key may be, or that its items may.
+// The allowed words of a key, or of its items.
 std::vector<std::string> words_of(const nlohmann::ordered_json& schema) {
   if (schema.contains("enum")) return schema["enum"].get<std::vector<std::string>>();
   if (schema.contains("items")) return words_of(schema["items"]);
@@ -74,7 +74,7 @@ std::string meaning_of(const std::string& word, const std::string& help) {
   return rest.substr(0, rest.find("; "));
 }
 
-// A key's name in the paper that it is from; empty: the same.
+// A key's name in its paper; empty if it is the same.
 std::string paper_word(std::string_view key) {
   return key == "max_tokens"    ? "L_max"
          : key == "bucket_size" ? "BucketSize"
@@ -87,7 +87,7 @@ constexpr std::string_view kStatuses[] = {  // by RowStatus
     "the policy cannot place a document",
     "the policy, its sharding rule or its schedule refuses what it is given"};
 
-// What a study takes for a policy where its file is silent.
+// The value that a study uses for a policy's option if its file does not set it.
 std::string taken_by(const Policy& policy) {
   return std::string("packs ") + (policy.batches == BatchKind::windows ? "windows" : "whole documents") +
          "; shard " + std::string(policy.shard) + ", schedule " +
@@ -110,7 +110,7 @@ std::vector<Entry> entries() {
     Entry entry{"column of a result", std::string(column.key.empty() ? column.title : column.key),
                 std::string(column.help)};
     entry.unit = column.unit;
-    const std::string title(column.title);  // its first words mean it, too: delay of "delay (steady, max)"
+    const std::string title(column.title);  // its first words also mean it: delay means "delay (steady, max)"
     if (column.is_printed()) entry.words = {title, title.substr(0, title.find_first_of("(%") - 1)};
     all.push_back(std::move(entry));
   }
@@ -140,7 +140,7 @@ std::vector<Entry> entries() {
   return all;
 }
 
-// As a key is typed: without the dashes of an option and the number of a row, with underscores.
+// The word as a key is typed: without an option's dashes and a row's number, with underscores.
 std::string as_key(std::string_view word) {
   std::string key;
   for (const char c : word.substr(std::min(word.find_first_not_of('-'), word.size())))
@@ -199,7 +199,7 @@ std::string entry_text(const Entry& entry) {
   return text;
 }
 
-// How many words there are of each kind, with one of them.
+// How many words each kind has, with one of them as an example.
 std::string kinds_text(const std::vector<Entry>& all) {
   TextTable table({"kind", "words", "for example"});
   table.align_left(2);

@@ -1,5 +1,5 @@
-// `equipoise explain`: what a word of a study's keys, a result's columns or `equipoise list` means, what it
-// may be, and where it comes from.
+// `equipoise explain`: the meaning, allowed values and origin of a study's key, a result's column or a word
+// of `equipoise list`.
 #pragma once
 
 #include <iosfwd>
@@ -9,7 +9,7 @@
 
 namespace equipoise {
 
-// Without a word it prints which kinds there are. Throws UserError with the nearest names.
+// Without a word it prints the kinds of words. Throws UserError with the nearest names.
 void run_explain_command(const std::string& word, Format format, std::ostream& out);
 
 }  // namespace equipoise

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::string_view kSlurm = "slurm";
 
-// Before the study runs, which may take long.
+// Checked before the study runs, which may take long.
 void check_label(const Study& study, const std::string& label) {
   const std::vector<std::string> known = each_of(study.policies, &PolicyRun::label);
   if (!label.empty() && std::ranges::find(known, label) == known.end())
@@ -25,7 +25,7 @@ void check_label(const Study& study, const std::string& label) {
                     " (known: ", joined(known), ")");
 }
 
-// The row of that label; without one the study's export_row, else the fastest.
+// The row with that label; without a label the study's export_row, else the fastest.
 const PolicyResult& chosen_row(const StudyResult& result, const std::string& label) {
   for (const PolicyResult& row : result.policies)
     if (row.run.label == label) return row;
@@ -48,7 +48,7 @@ void write_slurm(const ExportOptions& options, std::ostream& out) {
                        options.sweep, options.tasks});
 }
 
-// Nothing but whose kernels the times are of.
+// Whether nothing is lost but whose kernels the times belong to.
 bool says_row(const Notes& lost) {
   return std::ranges::all_of(lost, [](const Note& one) { return one.text("key") == "framework"; });
 }
@@ -64,7 +64,7 @@ std::optional<FlagsAlone> flags_alone(const SimulationOptions& options, const Ex
       read_policy_run({{"name", std::string(to.alone)}, {"shard", "per-document"}}, "export", study)};
   study.baseline = to.alone;
   study.layout = row.layout();
-  const std::vector<int>& recomputed = row.recomputed_of_stages();  // one number is said for all
+  const std::vector<int>& recomputed = row.recomputed_of_stages();  // the framework has one number for all
   study.layout.recompute_layers =
       std::min(row.model().all_layers(), std::ranges::max(recomputed) * static_cast<int>(recomputed.size()));
   study.schedule = row.schedule();

@@ -41,7 +41,7 @@
 namespace equipoise {
 namespace {
 
-// The parts that a profile takes over as they are.
+// Checks the parts that a profile copies unchanged.
 void check_facts(const nlohmann::json& file, const std::string& path) {
   for (const char* part : {"device", "software", "checks"})
     if (file.contains(part)) object_field(file, part, path + ": file");
@@ -52,8 +52,8 @@ void check_facts(const nlohmann::json& file, const std::string& path) {
   if (file.contains("summary")) text_field(file, "summary", path + ": file");
 }
 
-// What several runs say of one device, e.g. one of its kernels and one of its collectives: a later file's
-// facts win, except those that its run did not measure, which it writes as 0.
+// Combines what several runs measured on one device, e.g. its kernels and its collectives. A later file's
+// facts win, except those that its run did not measure and wrote as 0.
 void add_facts(nlohmann::json& all, const nlohmann::json& file, const std::string& path) {
   if (all.is_null()) all = nlohmann::json::object();
   check_facts(file, path);
@@ -72,13 +72,13 @@ void add_facts(nlohmann::json& all, const nlohmann::json& file, const std::strin
   if (file.contains("summary")) all["summary"] = file["summary"];
 }
 
-// The files' samples, and the facts that the files state.
+// The files' samples, and the facts that they state.
 struct ReadFiles {
   SampleSet samples;
-  nlohmann::json measured;             // facts of our own .json files; null: none
-  bool tables = false;                 // .csv, whose rows only a recipe or a base can place
-  std::string foreign;                 // the last file of another tool; empty: none
-  std::set<std::string> foreign_gpus;  // that such files name
+  nlohmann::json measured;             // facts from our own .json files; null if there are none
+  bool tables = false;                 // whether there are .csv rows, which only a recipe or a base can place
+  std::string foreign;                 // the last file of another tool; empty if there is none
+  std::set<std::string> foreign_gpus;  // GPUs that such files name
 };
 
 void add_foreign(ForeignFile file, const std::string& path, ReadFiles& all, std::ostream& notes) {
@@ -143,7 +143,7 @@ ReadFiles read_files(const FitCommandOptions& options, std::ostream& notes) {
   return all;
 }
 
-// The newest of the files: when they were measured, as far as anybody can tell.
+// The date of the newest file, which is the best known date of the measurement.
 std::string date_of(const std::vector<std::string>& paths) {
   std::filesystem::file_time_type newest = std::filesystem::file_time_type::min();
   for (const std::string& path : paths) newest = std::max(newest, std::filesystem::last_write_time(path));
@@ -157,8 +157,7 @@ std::string date_of(const std::vector<std::string>& paths) {
   return text;
 }
 
-// Kernels of one GPU do not say how fast another is, so each GPU that samples name is noted where it is not
-// the base's.
+// Kernels of one GPU do not say how fast another is, so each sampled GPU that is not the base's is noted.
 void note_other_gpus(const ReadFiles& files, const std::string& measured_on, const Profile& base,
                      Notes& said) {
   std::set<std::string> named = files.foreign_gpus;
@@ -237,8 +236,7 @@ void check_fit_options(const FitCommandOptions& options) {
     throw UserError("--nic-GBps: expected a rate > 0, up to 100000, found " + short_number(options.nic_GBps));
 }
 
-// Samples of several files are fitted together: an error of the fit names them, unless it is of an option or
-// names a file itself.
+// Fits samples of several files together. An error names the files unless it names an option or a file.
 template <class Make>
 auto naming_samples(const FitCommandOptions& options, const Make& make) {
   try {
@@ -262,7 +260,7 @@ auto naming_samples(const FitCommandOptions& options, const Make& make) {
 
 void fit_command(const FitCommandOptions& options, std::ostream& out, std::ostream& notes) {
   check_fit_options(options);
-  std::ostringstream said;  // of the files; an error says all that it needs in its own line
+  std::ostringstream said;  // notes on the files; an error replaces them
   if (const std::optional<Note> note = unlikely_nic("--nic-GBps", options.nic_GBps))
     said << "note: " << text_of(*note) << '\n';
   const std::string name = std::filesystem::path(options.out).stem().string();
@@ -271,8 +269,8 @@ void fit_command(const FitCommandOptions& options, std::ostream& out, std::ostre
     return options.base.empty() ? made_by_recipe(options, name, files)
                                 : calibrated(options, name, files, said);
   });
-  const Profile profile(file, options.out);  // refuses what could not be loaded
-  // Names of files and of GPUs come as they are; JSON is UTF-8.
+  const Profile profile(file, options.out);  // refuses a file that could not be loaded
+  // Names of files and GPUs may hold any bytes, but JSON is UTF-8.
   write_file_atomically(options.out,
                         file.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
   notes << said.str();
@@ -350,7 +348,7 @@ void print_predictions(const StepRows& rows, const FitStepsOptions& options, int
   }
 }
 
-// Slowdowns are those of bf16 kernels; other rows count only where there are none.
+// Slowdowns belong to bf16 kernels, so rows of other precisions count only if there are none of bf16.
 void keep_one_precision(StepRows& rows) {
   const auto is_bf16 = [](const StepRow& row) { return row.precision == "bf16"; };
   if (std::none_of(rows.rows.begin(), rows.rows.end(), is_bf16)) return;
@@ -363,7 +361,7 @@ void keep_one_precision(StepRows& rows) {
   rows.rows = std::move(kept);
 }
 
-// "H100" where the device's name has it: a preset holds for the family; any other GPU by its whole name.
+// "H100" if the device's name has it, because a preset holds for the whole family; else the whole name.
 std::string family_of(const std::string& device) {
   for (const char* family : {"H100", "H200", "H800"})
     if (device.find(family) != std::string::npos) return family;
@@ -406,7 +404,7 @@ json preset_json(const FrameworkPreset& base, const StepRows& rows, const Slowdo
   json kernels = {{"kind", "fitted"}, {"gpu_families", families}};
   for (std::size_t k = 0; k < 3; ++k) kernels["slowdowns"][kSlowdownKinds[k]] = rounded(fit.slowdowns[k], 3);
   if (base.options.load == Load::full) kernels["slowdowns"]["full_load"] = true;
-  // Fitted to others' steps; one's own may have no experts.
+  // This was fitted to others' steps, and one's own may have no experts.
   if (base.options.expert_gemm_slowdown != 1)
     kernels["slowdowns"]["expert_gemm"] = base.options.expert_gemm_slowdown;
   if (base.options.expert_product_seconds != 0)
@@ -449,7 +447,7 @@ void print_fit(const SlowdownFit& fit, std::ostream& out) {
         << "; check the columns and the profile\n";
 }
 
-// A time in milliseconds would bend the whole preset.
+// Excludes rows in another unit: a time in milliseconds would bend the whole preset.
 void exclude_other_units(StepRows& rows, int jobs) {
   std::vector<std::string> doubts(rows.rows.size());
   parallel_for(jobs, rows.rows.size(), [&](int, std::size_t i) {
@@ -491,7 +489,7 @@ void fit_steps_command(const FitStepsOptions& options, std::ostream& out, std::o
                        [&row](const Slowdowns& slowdowns) { return row.seconds(slowdowns); }});
   const SlowdownFit fit = fit_slowdowns(samples, jobs);
   const json file = preset_json(base, rows, fit, options);
-  (void)FrameworkPreset::read(file, options.out);  // refuses what could not be loaded
+  (void)FrameworkPreset::read(file, options.out);  // refuses a file that could not be loaded
   write_file_atomically(options.out, file.dump(1, ' ', false, json::error_handler_t::replace) + "\n");
   print_fit(fit, out);
   notes << "wrote " << options.out << "; a study uses it as \"framework\": \""

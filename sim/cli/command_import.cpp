@@ -10,7 +10,7 @@
 namespace equipoise {
 namespace {
 
-// Those of the importer (importing/__init__.py), which a test compares with these.
+// The importer's frameworks (importing/__init__.py); a test compares the two lists.
 constexpr std::string_view kFrameworks[] = {"megatron",  "bridge", "nemo",    "torchtitan",  "verl",
                                             "deepspeed", "trl",    "axolotl", "llamafactory"};
 constexpr std::string_view kFormats[] = {"json", "table"};

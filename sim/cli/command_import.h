@@ -1,4 +1,4 @@
-// `equipoise import`: a job of a training framework as a study.
+// `equipoise import`: turns a job of a training framework into a study.
 #pragma once
 
 #include <string>
@@ -7,10 +7,10 @@ namespace equipoise {
 
 struct ImportOptions {
   std::string file;
-  std::string framework;  // empty: found by the contents
+  std::string framework;  // recognized by the contents if empty
   int gpus = 0;           // 0: the file's
   std::string gpu;        // empty: h100-sxm
-  std::string model;      // empty: the file's
+  std::string model;      // the file's if empty
   std::string out;        // empty: stdout
   std::string format = "json";
   bool quiet = false;

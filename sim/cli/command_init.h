@@ -1,4 +1,4 @@
-// `equipoise init`: a job named by options, written as a study.
+// `equipoise init`: writes a job given by options as a study.
 #pragma once
 
 #include <atomic>
@@ -12,10 +12,10 @@ namespace equipoise {
 struct InitOptions {
   JobOptions job;
   std::string out;  // empty: printed
-  int jobs = 0;     // threads; 0: all cores
+  int jobs = 0;     // threads; all cores if 0
 };
 
-// Throws UserError where the job fits on no layout, and Interrupted.
+// Throws UserError if the job fits on no layout, and Interrupted.
 int run_init_command(const InitOptions& options, std::ostream& out, std::ostream& log,
                      const std::atomic<bool>& stop);
 

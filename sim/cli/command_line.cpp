@@ -30,7 +30,7 @@ std::vector<CLI::App*> commands_of(CLI::App& group) {
   return group.get_subcommands([](const CLI::App*) { return true; });
 }
 
-// What is wrong with a text as a number; empty where nothing is.
+// What is wrong with a text as a number; empty if it is valid.
 std::string number_problem(const std::string& text, bool fraction, bool sign) {
   char* end = nullptr;
   const bool blank = text.empty() || std::isspace(static_cast<unsigned char>(text.front())) != 0;
@@ -39,7 +39,7 @@ std::string number_problem(const std::string& text, bool fraction, bool sign) {
   errno = 0;
   if (good && !fraction && sign) std::strtoll(text.c_str(), &end, 10);
   if (good && !fraction && !sign) std::strtoull(text.c_str(), &end, 10);
-  if (good && *end == '\0' && errno == ERANGE && !fraction)  // which is read as the nearest that there is
+  if (good && *end == '\0' && errno == ERANGE && !fraction)  // is read as the nearest double
     return text.front() == '-'
                ? "expected an integer >= " + std::to_string(INT64_MIN) + ", found " + text
                : "expected an integer <= " + (sign ? std::to_string(INT64_MAX) : std::to_string(UINT64_MAX)) +
@@ -68,7 +68,7 @@ void refuse_odd_values(CLI::App& command) {
   for (CLI::App* inner : commands_of(command)) refuse_odd_values(*inner);
 }
 
-// --max-input-MB, of every command that reads what a user names.
+// Adds --max-input-MB to commands that read a user's files.
 void add_input_options(CLI::App& command) {
   const std::string& name = command.get_name();
   if (name == "list" || name == "explain" || name == "doctor") return;
@@ -97,7 +97,7 @@ bool is_typed(const CLI::App& command, const std::string& option) {
   return known != nullptr && known->count() > 0;
 }
 
-// Names options that were typed and have no effect without another one.
+// Names typed options that have no effect without another one.
 void note_idle_options(const CLI::App& command) {
   if (is_typed(command, "--quiet")) return;
   for (const CLI::Option* option : command.get_options()) {
@@ -110,7 +110,7 @@ void note_idle_options(const CLI::App& command) {
   }
 }
 
-// Refuses an unknown command, of `equipoise` or of a group such as `trace`, by its name.
+// Refuses unknown commands of `equipoise`, or of a group such as `trace`, by name.
 void check_command_names(CLI::App& program, int argc, char** argv) {
   CLI::App* group = &program;
   for (int i = 1; i < argc; ++i) {
@@ -142,7 +142,7 @@ std::string out_of_range(const CLI::App& command, const std::string& failed) {
   const std::string name = failed.substr(0, at), found = failed.substr(at + kEquals.size());
   const CLI::Option* const option = command.get_option_no_throw(name);
   const bool sign = option == nullptr || !option->get_type_name().starts_with("UINT");
-  std::int64_t value = 0;  // what 64 bits hold is too large for 32
+  std::int64_t value = 0;  // fits 64 bits and is too large for 32
   const bool is_wide =
       std::from_chars(found.data(), found.data() + found.size(), value).ec == std::errc::result_out_of_range;
   if (found.starts_with('-'))
@@ -152,7 +152,7 @@ std::string out_of_range(const CLI::App& command, const std::string& failed) {
   return name + ": expected an integer <= " + std::to_string(most) + ", found " + found;
 }
 
-// One line for a parse that failed.
+// Describes a failed parse in one line.
 std::string explained(CLI::App& program, const CLI::ParseError& error) {
   constexpr std::string_view kConversion = "Could not convert: ";
   const std::vector<CLI::App*> path = parsed_commands(program);
@@ -160,10 +160,10 @@ std::string explained(CLI::App& program, const CLI::ParseError& error) {
   std::string text = error.what();
   if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr)
     text = unexpected(program, command, *path.back());
-  else if (text.starts_with(kConversion))  // refuse_odd_values has refused all but those out of range
+  else if (text.starts_with(kConversion))  // refuse_odd_values has refused all others but those out of range
     return out_of_range(*path.back(), text.substr(kConversion.size()));
   else if (dynamic_cast<const CLI::ValidationError*>(&error) != nullptr)
-    return text;  // names the option, what was found and what is allowed
+    return text;  // which names the option, what was found and what is allowed
   else
     text = command + ": " + text;
   if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr)
@@ -210,7 +210,7 @@ CLI::Option* add_memory_option(CLI::App& command, double& max_memory_GB) {
       .add_option(
           "--max-memory-GB", max_memory_GB,
           "Most memory to plan for; the least of 80% of the machine's, the cgroup's and RLIMIT_AS by default")
-      ->check([](const std::string& text) {  // 0 is the variable's value where nothing is typed
+      ->check([](const std::string& text) {  // 0 is the variable's value if nothing is typed
         char* end = nullptr;
         const bool is_zero = std::strtod(text.c_str(), &end) == 0 && !text.empty() && *end == '\0';
         return std::string(is_zero ? "expected a number from 0.1 to 1000000, found 0" : "");
@@ -242,7 +242,7 @@ int parse_and_run(int argc, char** argv) {
   add_input_options(program);
   add_manual_commands(program);
   refuse_odd_values(program);
-  // CLI11 runs this once all words are checked, and then the callback of the command.
+  // CLI11 runs this after it has checked all words; then it runs the command's callback.
   program.parse_complete_callback([&program] {
     for (const CLI::App* command : parsed_commands(program)) note_idle_options(*command);
   });

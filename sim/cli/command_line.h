@@ -23,7 +23,7 @@ class Option;
 
 namespace equipoise {
 
-// A command of the program, or of a group such as `trace`. `footer` ends its --help, with an example.
+// Adds a command to the program, or to a group such as `trace`. `footer` ends its --help with an example.
 CLI::App& add_command(CLI::App& group, const std::string& name, const std::string& summary,
                       const std::string& footer);
 

@@ -18,7 +18,7 @@ bool has_journal(const fs::path& folder, const char* name) {
   return fs::is_regular_file(folder / name);
 }
 
-// The shards in each folder, in the order of their names; the folder itself where it is one.
+// The shards in each folder, in the order of their names; a folder that is itself a shard counts as one.
 std::vector<std::string> shards_in(const std::vector<std::string>& folders) {
   std::vector<std::string> shards;
   const auto is_shard = [](const fs::path& folder) {

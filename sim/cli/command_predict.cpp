@@ -79,7 +79,8 @@ void predict_command(const PredictOptions& options, std::ostream& out, std::ostr
   PredictChoices choices{options.kernel, options.network, options.nic_GBps, {}};
   if (!options.document_histogram.empty())
     choices.histogram = read_document_histogram(options.document_histogram);
-  const Predictions outcome = predict_rows(profile, table, choices);  // all before the first is printed
+  const Predictions outcome = predict_rows(profile, table, choices);  // all of them before the first is
+                                                                      // printed
   switch (options.format) {
     case Format::csv:
       print_predictions_of_rows(outcome, table, out);

@@ -47,7 +47,7 @@ int run_profile(const ProfileOptions& options, std::ostream& out, std::ostream& 
     throw UserError("--minutes: expected a number > 0, at most a million, found " +
                     short_number(options.session.minutes));
   std::error_code ignored;
-  if (std::filesystem::is_directory(options.session.out, ignored))  // found before the minutes are spent
+  if (std::filesystem::is_directory(options.session.out, ignored))  // fails before the minutes are spent
     throw UserError("--out " + options.session.out + ": found a folder, expected the name of a file");
   const Trace trace = lengths_of(options);
   measure::SessionOptions session = options.session;

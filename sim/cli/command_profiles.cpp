@@ -18,7 +18,7 @@ namespace {
 
 using nlohmann::json;
 
-// Tables lie at different depths: gemm/bf16, attention/kernels/fa3/forward, collective/networks/efa.
+// Tables are at different depths: gemm/bf16, attention/kernels/fa3/forward, collective/networks/efa.
 void collect_tables(const json& node, const std::string& path, std::vector<TableView>& views) {
   if (!node.is_object()) return;
   if (node.contains("parameters")) {
@@ -125,7 +125,7 @@ void print_provenance(const Profile& profile, std::ostream& out) {
       out << "\n  the base is off its samples by "
           << short_number(100 * table["base_error"].value("median", 0.0)) << " % at the median";
     const json ranges = table.value("ranges", json::object());
-    // The samples that a derived table states are of the table it was derived from.
+    // A derived table's samples belong to the table that it was derived from.
     const char* const whose =
         provenance.value("kind", std::string()) == "derived" ? ": none of its own; source " : ": samples ";
     for (const auto& range : ranges.items())
@@ -135,7 +135,7 @@ void print_provenance(const Profile& profile, std::ostream& out) {
   out << '\n';
 }
 
-// Measured against predicted on logarithmic axes; on the diagonal they agree.
+// Plots measured against predicted on logarithmic axes; equal values lie on the diagonal.
 void print_plot(const std::string& title, const json& pairs, std::ostream& out) {
   constexpr int kColumns = 56;
   constexpr int kRows = 18;

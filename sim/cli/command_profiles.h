@@ -1,4 +1,4 @@
-// `equipoise profiles`: the shipped profiles, and the facts of one.
+// `equipoise profiles`: lists the shipped profiles and shows the facts of one.
 #pragma once
 
 #include <iosfwd>
@@ -11,11 +11,11 @@
 
 namespace equipoise {
 
-// `equipoise profiles`: one line per profile.
+// Prints one line per profile.
 void profiles_command(Format format, std::ostream& out);
 
-// `equipoise profiles show`: facts with their sources, tables with provenance, both ranges and errors;
-// measured against predicted where the profile holds its own samples. `json` prints the file.
+// `equipoise profiles show`: facts with their sources, and tables with provenance, ranges and errors. If the
+// profile holds its own samples, also measured against predicted. `json` prints the file.
 void profiles_show_command(const std::string& profile, Format format, std::ostream& out);
 
 // One fitted or derived table of a profile.
@@ -27,11 +27,11 @@ struct TableView {
 // The tables in the order of the file. The views point into the profile.
 std::vector<TableView> tables_of(const Profile& profile);
 
-// Where a profile's kernels come from, by its GEMM table: measured, published, derived, calibrated; empty: no
-// table.
+// The origin of a profile's kernels, by its GEMM table: measured, published, derived or calibrated; may be
+// empty.
 std::string kernels_are(const Profile& profile);
 
-// Errors on samples that the fits did not see, one line a table and group.
+// Prints errors on samples that the fits did not see, one line per table and group.
 void print_errors(const Profile& profile, std::ostream& out);
 
 }  // namespace equipoise

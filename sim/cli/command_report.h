@@ -1,4 +1,4 @@
-// `equipoise report`: the page of a saved result, or of two side by side.
+// `equipoise report`: the page of one saved result, or of two in comparison.
 #pragma once
 
 #include <iosfwd>
@@ -9,12 +9,12 @@
 namespace equipoise {
 
 struct ReportOptions {
-  std::string first, second;  // folders of --out, or their summary.json; empty: only one
-  std::string out;            // page; empty: none
+  std::string first, second;  // folders of --out, or their summary.json; with one result `second` is empty
+  std::string out;            // path of the page; none if empty
   Format format = Format::table;
 };
 
-// Prints the table of the one, or what changed from the first to the second.
+// Prints the table of one result, or what changed from the first to the second.
 int run_report_command(const ReportOptions& options, std::ostream& out, std::ostream& log);
 
 }  // namespace equipoise

@@ -37,7 +37,7 @@ namespace equipoise {
 
 namespace {
 
-// "0,3" as numbers; none for "all" and for nothing.
+// "0,3" as numbers; none for "all" and for an empty text.
 std::vector<int> numbers_of(const char* option, const std::string& text) {
   std::vector<int> numbers;
   if (text.empty() || text == "all") return numbers;
@@ -102,8 +102,8 @@ RunStudyOptions run_options(const StudyOptions& options) {
   return run;
 }
 
-// What the options name must be in the study. Lanes and CP ranks may be as many as all DP x CP ranks (hbp),
-// so that is the bound for both.
+// The lanes and ranks that options name must exist. There may be as many lanes or CP ranks as all DP x CP
+// ranks (hbp), so that is the bound for both.
 void check_parts(const RunStudyOptions& run, const Study& study) {
   const auto check = [](const char* option, const std::vector<int>& items, int count) {
     for (const int item : items)
@@ -144,7 +144,7 @@ struct CaseRun : CheckedResult {
   nlohmann::json receipt;  // with --out
 };
 
-// A case of a sweep that cannot run at all keeps the others' results: all its rows are refused.
+// Runs one case. If it cannot run at all, its rows are refused and the other cases keep their results.
 CaseRun study_of(const StudyCase& c, const StudyOptions& options, RunStudyOptions run,
                  const MemoryLimit& limit) {
   if (!c.study.impossible.empty()) return {{refused_study(c.study, c.study.impossible), {}}, {}};
@@ -160,23 +160,23 @@ CaseRun study_of(const StudyCase& c, const StudyOptions& options, RunStudyOption
     if (c.name.empty()) throw;
     return {{refused_study(c.study, e.what()), {}}, {}};
   }
-  if (!options.out.empty())  // before the work whose result could not be written
+  if (!options.out.empty())  // before work whose result could not be written
     for (const StudyOutput& output : study_outputs())
       require_no_input((std::filesystem::path(options.out) / file_name(c.name) / output.file).string());
   CaseRun done{run_checked(c.study, *inputs, run, options.verify), {}};
-  if (!options.out.empty() && !done.result.incomplete)  // which no other run would repeat
+  if (!options.out.empty() && !done.result.incomplete)  // because no other run would repeat it
     done.receipt = receipt_of(saved_run(c, options), c.study, *inputs, done.result, done.checks);
   return done;
 }
 
-// Prints them to stderr, which is where notes are, and says whether all hold.
+// Prints the checks to stderr, like notes. Returns whether all hold.
 bool print_verified(const std::vector<Check>& checks, const StudyOptions& options, std::ostream& log) {
   const auto failed = std::ranges::count_if(checks, [](const Check& k) { return !k.holds.value_or(true); });
   if (failed > 0 || !options.quiet) print_checks(checks, Format::table, log);
   return failed == 0;
 }
 
-// To stderr, where the result has no place for them: --quiet does not drop what may change a decision.
+// Prints warnings to stderr if the result has no place for them; --quiet does not drop the decisive ones.
 void print_warnings(const std::vector<Warning>& warnings, std::size_t most, std::ostream& log) {
   const std::size_t shown = std::min(most, warnings.size());
   for (std::size_t i = 0; i < shown; ++i) log << "warning: " << printable(warnings[i].text) << '\n';
@@ -184,8 +184,8 @@ void print_warnings(const std::vector<Warning>& warnings, std::size_t most, std:
     log << "warning: " << counted(warnings.size() - shown, "more warning") << " (--notes)\n";
 }
 
-// Runs the case and writes its folder. `verified`: false once a check of --verify fails; `place`: of the case
-// among others, for who waits.
+// Runs the case and writes its folder. `verified` becomes false if a check of --verify fails. `place` is the
+// case's place among the others, for the progress line.
 StudyResult run_case(const StudyCase& c, const std::string& folder_of_all, const StudyOptions& options,
                      RunStudyOptions& run, const MemoryLimit& limit, std::ostream& log, bool& verified,
                      const std::string& place = "") {
@@ -199,7 +199,7 @@ StudyResult run_case(const StudyCase& c, const std::string& folder_of_all, const
     std::string row;
     std::optional<TimeLeft> left;
     std::size_t begun = 0;
-    // Rows take milliseconds or minutes, so that the number of those that have ended foretells no time.
+    // Rows take milliseconds or minutes, so the number of finished rows does not predict the time left.
     run.progress = [&](const std::string& label) {
       row = concatenated(place, c.name.empty() ? "" : c.name + ": ", label, ", row ", ++begun, " of ",
                          c.study.policies.size());
@@ -223,7 +223,7 @@ StudyResult run_case(const StudyCase& c, const std::string& folder_of_all, const
     for (const PolicyResult& policy : result.policies) add_notes(policy.notes);
   } else if (options.sweep.empty() && (options.format != Format::table || options.wide)) {
     print_warnings(noted_of(c.study, result).warnings, kWarningsShown,
-                   log);  // the first output has them in it
+                   log);  // the first output already has them
   }
   if (folder) {
     write_outputs(folder->path().string(), c.study, result, done.receipt);
@@ -250,7 +250,7 @@ int run_one(const StudyCase& c, const StudyOptions& options, RunStudyOptions& ru
   return kInterrupted;
 }
 
-// All that decides what is written: a journal of anything else is refused.
+// Everything that decides what is written. A journal of anything else is refused.
 nlohmann::json asked_of(const std::vector<StudyCase>& cases, const StudyOptions& options,
                         const Share& share) {
   nlohmann::json asked = {
@@ -267,7 +267,7 @@ nlohmann::json asked_of(const std::vector<StudyCase>& cases, const StudyOptions&
       {"timeline_gzip", options.timeline_gzip},
       {"chakra", options.chakra},
       {"ignore_memory", options.ignore_memory},
-      {"limits", {options.max_memory_GB, options.max_output_GB}},  // what is over them is refused
+      {"limits", {options.max_memory_GB, options.max_output_GB}},  // a case beyond the limits is refused
       {"cases", nlohmann::json::array()}};
   asked["inputs"] = nlohmann::json::object();
   const std::string folder = std::filesystem::path(options.file).parent_path().string();
@@ -280,7 +280,7 @@ nlohmann::json asked_of(const std::vector<StudyCase>& cases, const StudyOptions&
   return asked;
 }
 
-// The cases of this process's share, each printed at the end and kept in the journal once it has finished.
+// The cases of this process's share. Each is kept in the journal when it finishes and printed at the end.
 class Sweep {
  public:
   Sweep(const std::vector<StudyCase>& cases, const StudyOptions& options, std::ostream& out)
@@ -297,13 +297,13 @@ class Sweep {
                                                 asked_of(cases, options, share_), options.resume);
   }
 
-  // 0, or 130 where it was interrupted: finished cases are printed all the same.
+  // Returns 0, or 130 after an interruption, which also prints the finished cases.
   int run_cases(const StudyOptions& options, RunStudyOptions& run, const MemoryLimit& limit,
                 std::ostream& log) {
     std::size_t finished = 0, mine = 0;
     for (std::size_t i = 0; i < cases_.size(); ++i) mine += share_.has(i) ? 1 : 0;
     TimeLeft left;
-    std::string time;  // the time as it was last printed
+    std::string time;  // the time that was printed last
     try {
       for (std::size_t i = 0; i < cases_.size(); ++i) {
         if (!share_.has(i)) continue;
@@ -344,7 +344,7 @@ class Sweep {
     const CaseText text =
         case_text(c.name, c.study, result, case_of_page(c.assignments, file_name(c.name), c.study, result));
     for (Warning& warning :
-         noted_of(c.study, result).warnings)  // the first of each kind; the table has others
+         noted_of(c.study, result).warnings)  // the first of each kind; the table has the others
       if (text.table.reasons.find(warning.text) == std::string::npos &&
           std::ranges::find(warnings_, warning.kind, &Warning::kind) == warnings_.end())
         warnings_.push_back({warning.kind, c.name + ": " + warning.text});
@@ -357,7 +357,7 @@ class Sweep {
   Share share_;
   std::string folder_;
   SweepPrinter printer_;
-  std::vector<Warning> warnings_;  // of all cases
+  std::vector<Warning> warnings_;  // for all cases
   bool verified_ = true;
   std::unique_ptr<SweepJournal> journal_;
 };
@@ -371,7 +371,7 @@ void check_resume(const StudyOptions& options) {
     throw UserError(std::string(option) + " needs --out DIR, where finished cases are kept");
 }
 
-// The study's file or its job, and its anchor. False where the job fits on no layout, which is its answer.
+// Reads the study's file or its job, and its anchor. Returns false if the job fits on no layout.
 bool read_content(StudyOptions& options, const RunStudyOptions& run, std::ostream& out, std::ostream& log) {
   if (options.job.model.empty() == options.file.empty())
     throw UserError("study: expected a study file, or --model and --gpus, found ",
@@ -402,7 +402,7 @@ bool read_content(StudyOptions& options, const RunStudyOptions& run, std::ostrea
   return true;
 }
 
-// --seeds is a sweep of trace.seed, whose cases are printed as one.
+// --seeds becomes a sweep of trace.seed, whose cases are printed as one.
 void sweep_seeds(StudyOptions& options) {
   if (options.seeds == 0) return;
   for (const std::string& sweep : options.sweep)

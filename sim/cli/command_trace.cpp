@@ -40,7 +40,7 @@ Trace combined(std::vector<Trace>& traces, const TraceConvertOptions& options) {
   return mix_traces(sources, options.documents, options.seed);
 }
 
-// Corpora are made with such limits: files above a size are dropped, not cut.
+// Drops longer documents, as corpora with such a limit do: they drop large files and do not cut them.
 void drop_longer(Trace& trace, std::int64_t longest, std::ostream& notes) {
   const std::size_t before = trace.lengths.size();
   std::erase_if(trace.lengths, [longest](std::int64_t length) { return length > longest; });
@@ -93,7 +93,7 @@ void trace_convert_command(const TraceConvertOptions& options, std::ostream& not
 }
 
 void trace_synth_command(const TraceSynthOptions& options, std::ostream& out, std::ostream& notes) {
-  // Lengths, and the file's bytes before and after they are compressed.
+  // Bytes per length in memory, in text and in compressed text.
   constexpr double kText = 16, kCompressed = 8;
   const double each = sizeof(std::int64_t) + (options.out.empty() ? 0 : kText + kCompressed);
   require_memory("--documents " + std::to_string(options.documents),

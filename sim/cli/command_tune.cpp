@@ -45,28 +45,29 @@ void check_options(const TuneOptions& options) {
     throw UserError("--out " + options.out + ": expected a folder, found a file");
 }
 
-// What is to be found, and everything that finding it takes.
+// What to find, and everything that the search needs.
 struct TuneJob {
-  json file;  // the study, absolute
+  json file;  // the study with absolute paths
   Study study;
   StudyInputs inputs;
   std::int64_t gpus = 0;
   Space space;
   Candidates candidates;
   SearchOptions search;
-  json names;          // of the files, as they were typed: for messages
-  std::string target;  // a framework that is to have flags for the layout; empty: none
+  json names;          // names of the files as typed, for messages
+  std::string target;  // a framework that must have flags for the layout; none if empty
 };
 
-// The contents of what a search reads, as a receipt has them: with other ones its results are another's.
+// The contents of the files that a search reads, as a receipt has them: with other contents its results
+// belong to another search.
 json inputs_of(const TuneJob& job) {
-  json hashes = hashes_of_inputs(job.inputs, job.file, "");  // whose paths are absolute
+  json hashes = hashes_of_inputs(job.inputs, job.file, "");  // with absolute paths
   add_hashes_of_files(space_json(job.space), std::filesystem::path(job.study.file).parent_path().string(),
                       hashes);
   return hashes;
 }
 
-// All that decides what the search finds: a journal of anything else is refused.
+// Everything that decides what the search finds. A journal of anything else is refused.
 json asked_of(const TuneJob& job) {
   const auto bound = [](double delay) {
     return delay < std::numeric_limits<double>::infinity() ? json(delay) : json(nullptr);
@@ -83,8 +84,8 @@ json asked_of(const TuneJob& job) {
   return asked;
 }
 
-// "1,234 of 10,000 candidates, best 5,012 tokens/s/GPU, about 0:35 left": at the pace so far, and no more
-// than is left of the minutes.
+// "1,234 of 10,000 candidates, best 5,012 tokens/s/GPU, about 0:35 left", at the pace so far and at most
+// until the minutes are over.
 class SearchProgress {
  public:
   SearchProgress(std::ostream& log, bool wanted, std::int64_t gpus, double minutes)
@@ -114,11 +115,11 @@ class SearchProgress {
   std::chrono::steady_clock::time_point begin_;
 };
 
-// What a search is asked for, by the options of `tune` or by the journals of its shards.
+// What a search is for, from the options of `tune` or the journals of its shards.
 struct TuneRequest {
-  json file;                  // the study, absolute
-  json names;                 // of the files, as they were typed: for messages
-  std::optional<json> space;  // none: the default space
+  json file;                  // the study with absolute paths
+  json names;                 // names of the files as typed, for messages
+  std::optional<json> space;  // the default space if absent
   std::int64_t gpus = 0;      // 0: the study's
   std::string target;
   SearchOptions search;
@@ -205,7 +206,7 @@ void write_results(const std::string& folder, const TuneReport& report) {
     std::filesystem::remove(best, ignored);  // of an earlier search
     return;
   }
-  // Until the best candidates have run in full, the first is that of the search.
+  // Until the best candidates have run in full, the first one is the search's own.
   const bool ran = !report.ranking.empty();
   const Point first = ran ? report.ranking.front().point : report.places.front().point;
   const auto& alike = ran ? report.ranking.front().alike : report.places.front().alike;
@@ -221,7 +222,7 @@ void print_search(const TuneReport& report, Format format, std::ostream& out) {
     out << tune_csv(report);
 }
 
-// Sets a flag once the user interrupts or the minutes are over (0: they never are).
+// Sets a flag when the user interrupts or the minutes are over; 0 minutes never end.
 class TimeLimit {
  public:
   TimeLimit(const std::atomic<bool>& interrupted, double minutes)
@@ -241,7 +242,7 @@ class TimeLimit {
   std::jthread thread_;
 };
 
-// A search may have taken hours: one that is not continued is kept next to the new one.
+// Keeps the journal of an earlier search next to the new one, since it may have taken hours.
 void set_aside(const std::string& journal, std::ostream& log) {
   if (!has_whole_line(journal)) return;
   std::error_code error;
@@ -270,7 +271,7 @@ SearchResult searched(const TuneJob& job, Journal* journal, double minutes, bool
   return found;
 }
 
-// What is asked of the winner, apart from the search, ends after a share of its minutes. Says whether it did.
+// Asks what-if questions about the winner until a share of the minutes is over. Returns whether it finished.
 bool what_if_over(const TuneJob& job, const SearchResult& found, double minutes, SearchOptions options,
                   std::vector<WhatIf>& what_if) {
   constexpr double kShare = 0.25;
@@ -286,8 +287,7 @@ bool what_if_over(const TuneJob& job, const SearchResult& found, double minutes,
   return false;
 }
 
-// Flags may say less than the first row does: its speed, and what they come to alone. A search does not end
-// because that cannot be run.
+// What the flags lose of the first row, and the speed of the rest. The search goes on if that cannot run.
 std::string flags_alone_text(const TuneJob& job, const RankedRow& first, const SimulationOptions& how) {
   if (job.target.empty()) return "";
   const Exporter& to = exporter_of(job.target);
@@ -304,7 +304,7 @@ std::string flags_alone_text(const TuneJob& job, const RankedRow& first, const S
   }
 }
 
-// Whether the part came to its end, and not to Ctrl-C.
+// Whether the part finished and was not ended by Ctrl-C.
 bool ends(const std::function<void()>& part) {
   try {
     part();
@@ -314,7 +314,7 @@ bool ends(const std::function<void()>& part) {
   }
 }
 
-// Says what is run after the search, where that takes its time.
+// Announces what runs after the search, if that takes its time.
 void say_what_follows(std::span<const Place> shown, bool asks_what_if, bool interrupted, std::ostream& log) {
   const auto again = std::ranges::count(shown, nullptr, &Place::row);
   std::vector<std::string> parts;
@@ -325,9 +325,9 @@ void say_what_follows(std::span<const Place> shown, bool asks_what_if, bool inte
         << (interrupted ? "; Ctrl-C again ends that at once\n" : "\n");
 }
 
-// Writes what the search found to `folder` (empty: nowhere), prints the ranking and writes that, with what
-// was asked for in addition. Ctrl-C keeps what was run; where it has ended the search already, a second one
-// ends the program. --resume replaces both.
+// Writes what the search found to `folder` (nowhere if empty), then prints and writes the ranking with what
+// else was asked for. Ctrl-C keeps what has run. If it has already ended the search, a second one ends the
+// program. --resume continues from both.
 int report_search(const TuneJob& job, const SearchResult& found, const std::string& folder, double minutes,
                   bool asks_what_if, const SimulationOptions& how, std::ostream& out, std::ostream& log) {
   SearchOptions options = job.search;
@@ -378,7 +378,7 @@ int run_tune_command(const TuneOptions& options, std::ostream& out, std::ostream
   TuneJob job = job_of(request_of(options), options.max_memory_GB);
   if (options.space.empty() && !options.quiet)
     log << "note: no --space, so this one: " << space_json(job.space).dump() << '\n';
-  Layout all;  // whatever the layout is, so many GPUs
+  Layout all;  // the number of GPUs is the same for every layout
   all.data = static_cast<int>(job.gpus);
   Notes notes = unlikely_cluster(job.study.cluster, all, job.inputs.profile);
   add(notes, borrowed_network(job.study.cluster, job.gpus, job.inputs.profile));
@@ -424,7 +424,7 @@ int merge_tune(const MergeOptions& options, const std::vector<std::string>& fold
   job.search.known = &known;
   job.search.run.stop = &stop;
   SearchResult found = searched(job, nullptr, options.minutes, options.quiet, log);
-  if (found.timed_out) {  // candidates that are known may come later in the search's order
+  if (found.timed_out) {  // known candidates may come later in the search's order
     const std::int64_t ran = found.ran;
     known.add(std::move(found.tried));
     known.add(std::move(found.few));

@@ -1,4 +1,4 @@
-// `equipoise tune`: the fastest policy, options and layout for a study's documents, model and cluster.
+// `equipoise tune`: finds the fastest policy, options and layout for a study's documents, model and cluster.
 #pragma once
 
 #include <atomic>
@@ -16,21 +16,21 @@ struct MergeOptions;
 struct TuneOptions : SimulationOptions {
   std::string file;
   std::vector<std::string> set;   // key.path=value
-  std::string space;              // SPACE.json; empty: the default space
-  std::int64_t budget = 2'000;    // most candidates tried
-  double minutes = 0;             // the search ends then, whatever it has tried; 0: never
-  std::vector<double> max_delay;  // most mean and most largest delay, or one number for both; empty: any
-  std::int64_t gpus = 0;          // exactly so many; 0: the study's
-  bool what_if = false;           // the winner is run under other conditions, too
-  std::string target;             // layouts that this framework has flags for; empty: all
-  std::string out;                // folder for tune.json, best.json and the journal; empty: nothing
-  bool resume = false;            // go on with the journal in `out`
-  std::string shard;  // "i/n": one share of the search, into out/shard-i-of-n; empty: by rank, or all
+  std::string space;              // SPACE.json; the default space if empty
+  std::int64_t budget = 2'000;    // limit of candidates tried
+  double minutes = 0;             // time limit of the search; none if 0
+  std::vector<double> max_delay;  // limits of the mean and the largest delay, or one for both; may be empty
+  std::int64_t gpus = 0;          // exact number of GPUs; the study's if 0
+  bool what_if = false;           // whether to run the winner under other conditions, too
+  std::string target;             // framework that must have flags for the layouts; any layout if empty
+  std::string out;                // folder for tune.json, best.json and the journal; none if empty
+  bool resume = false;            // continues with the journal in `out`
+  std::string shard;  // "i/n": one share of the search, into out/shard-i-of-n; by rank, or all, if empty
 };
 
-// Prints the ranking and writes out/tune.json and out/best.json. 0 even if no candidate runs or the time is
-// over; 130 once `stop` is set: what was tried is in the journal then, and the best of it is printed. A shard
-// only writes its journal.
+// Prints the ranking and writes out/tune.json and out/best.json. Returns 0 even if no candidate runs or the
+// time is over. Returns 130 once `stop` is set: the journal then has what was tried, and the best of it is
+// printed. A shard only writes its journal.
 int run_tune_command(const TuneOptions& options, std::ostream& out, std::ostream& log,
                      const std::atomic<bool>& stop);
 

@@ -1,4 +1,4 @@
-// Where the study's profile is of another device, `validate` first measures this one.
+// If the study's profile is of another device, `validate` first measures this one.
 #include "sim/cli/command_validate.h"
 
 #include <unistd.h>
@@ -43,7 +43,7 @@
 namespace equipoise {
 namespace {
 
-// The kernels of the device; null where this machine has none.
+// The kernels of the device; null if this machine has none.
 std::unique_ptr<kernels::Backend> backend_of(const std::string& device) {
   for (const kernels::BackendKind& kind : kernels::kBackends) {
     std::string reason;
@@ -53,7 +53,7 @@ std::unique_ptr<kernels::Backend> backend_of(const std::string& device) {
   return nullptr;  // the ranks say why
 }
 
-// Names of the row ops that every simulation asks for and the profile has no table of.
+// Names of the row ops that every simulation needs and the profile has no table of.
 std::string missing_tables(const Profile& profile) {
   const nlohmann::json none = nlohmann::json::object();
   const nlohmann::json& tables = profile.has_table("elementwise") ? profile.table("elementwise") : none;
@@ -73,8 +73,8 @@ bool covers(const Profile& profile, const kernels::Backend& backend) {
   return profile.device().name == backend.describe().name;
 }
 
-// Until its end what this process and the ranks that it starts print as results is progress: one command has
-// one result on stdout.
+// Until it is destroyed, results that this process and its ranks print are shown as progress, because a
+// command has one result on stdout.
 class StdoutToStderr {
  public:
   StdoutToStderr() : stdout_((std::cout.flush(), ::dup(STDOUT_FILENO))) {
@@ -91,8 +91,8 @@ class StdoutToStderr {
   int stdout_;
 };
 
-// Measures this device, within the minutes allowed: kernels alone, then collectives between two ranks, as the
-// study has ranks to talk to each other. Returns the path of the fitted profile, in `folder`.
+// Measures this device within the given minutes: first kernels alone, then collectives between two ranks, if
+// the study has ranks that communicate. Returns the path of the fitted profile in `folder`.
 std::string profile_here(const std::string& device, double minutes, int ranks,
                          const std::filesystem::path& folder, std::ostream& log) {
   log << "the study's profile was measured on another device: measuring this one, at most "
@@ -129,7 +129,7 @@ std::string profile_here(const std::string& device, double minutes, int ranks,
   return fit.out;
 }
 
-// Prints the comparison and writes its files; `timelines` writes those that need the run itself.
+// Prints the comparison and writes its files. `timelines` writes the files that need the run itself.
 int conclude(const Validation& validation, const ValidateOptions& options, std::ostream& out,
              const std::function<void(const std::filesystem::path&)>& timelines) {
   const ValidationFigures figures = figures_of(validation);
@@ -148,10 +148,10 @@ int conclude(const Validation& validation, const ValidateOptions& options, std::
 }
 
 constexpr const char* kOtherLoadVariable =
-    "EQUIPOISE_OTHER_LOAD";  // to the ranks, which would see themselves
+    "EQUIPOISE_OTHER_LOAD";  // tells the ranks, which would only see themselves
 
-// CPUs that are busy with something else before the ranks start, looked at for a third of a second; 0 where
-// nobody can tell. /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal.
+// CPUs that are busy with other work before the ranks start, observed for a third of a second; 0 if that is
+// unknown. The columns of /proc/stat are user, nice, system, idle, iowait, irq, softirq, steal.
 double other_load() {
   const auto look = [] {
     std::ifstream file("/proc/stat");
@@ -191,7 +191,7 @@ int validate_log(Study study, const ValidateOptions& options, std::ostream& out)
   return conclude(validation, options, out, [](const std::filesystem::path&) {});
 }
 
-// What the profile was not measured on is said, not hidden.
+// Says which device the profile was not measured on.
 std::optional<Note> profile_note(const Profile& profile, const kernels::Backend& backend) {
   if (covers(profile, backend)) return {};
   return Note{"profile_of_other_device",
@@ -201,10 +201,10 @@ std::optional<Note> profile_note(const Profile& profile, const kernels::Backend&
                {"device", backend.name()}}};
 }
 
-// The same run with a profile of this device, which is kept with its results.
+// Repeats the run with a profile of this device, which is kept with its results.
 int validate_with_own_profile(const ValidateOptions& options, std::vector<std::string> arguments, int ranks,
                               std::ostream& out, std::ostream& log) {
-  // Removed with all that is in it, by the next run where this one is killed.
+  // The next run removes the folder and its contents if this one is killed.
   std::error_code error;
   const std::filesystem::path temporary = std::filesystem::temp_directory_path(error);
   if (error) throw UserError("TMPDIR: expected a folder for what is measured, found none: ", error.message());
@@ -215,7 +215,7 @@ int validate_with_own_profile(const ValidateOptions& options, std::vector<std::s
   again.set.push_back("cluster.profile=" + profile);
   arguments.insert(arguments.end(), {"--minutes", "0", "--set", again.set.back()});
   const int status = run_validate_command(again, arguments, out, log);
-  if (status <= 1 && !options.out.empty())  // else the ranks failed, or were interrupted
+  if (status <= 1 && !options.out.empty())  // otherwise the ranks failed or were interrupted
     std::filesystem::copy_file(profile, std::filesystem::path(options.out) / "profile.json",
                                std::filesystem::copy_options::overwrite_existing);
   return status;
@@ -268,7 +268,7 @@ int run_validate_command(const ValidateOptions& options, const std::vector<std::
     run.repetitions = 1;
     run.seed = options.seed;
     std::vector<RealResult> results;
-    // Calibration and run take turns, so that a machine that gets slower or busier does so in both.
+    // Calibration and run alternate, so that a machine that gets slower or busier does so in both.
     if (leads && !options.quiet)
       log << counted(options.repetitions, "round") << " over the steps of " << counted(rows.size(), "row")
           << ", calibration included; after the first it is known how long they take" << std::endl;

@@ -34,7 +34,7 @@ void print_checks(const std::vector<Check>& checks, Format format, std::ostream&
   out << (format == Format::json ? checks_json(checks).dump(2) + "\n" : table.text());
 }
 
-// The receipt, with what `verify` reads of it there and of its type.
+// The receipt, with the parts that `verify` reads checked for presence and type.
 static json receipt_in(const json& summary, const std::string& file) {
   const auto found = summary.find("receipt");
   if (summary.value("incomplete", false))
@@ -55,8 +55,8 @@ static json receipt_in(const json& summary, const std::string& file) {
   return *found;
 }
 
-// Rows that functions of Python planned have the plans that were saved next to the summary. The labels of
-// those whose plan was refused, and is not there.
+// Gives rows that Python functions planned the plans that were saved next to the summary. Returns the labels
+// whose plan was refused and is not there.
 static std::vector<std::string> take_plans(Study& study, const std::string& summary) {
   std::vector<std::string> refused;
   const std::string file = (std::filesystem::path(summary).parent_path() / "plan.json").string();

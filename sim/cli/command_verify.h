@@ -1,4 +1,4 @@
-// `equipoise verify`: a saved summary compared with its receipt, its inputs as they are now, and a new run.
+// `equipoise verify`: compares a saved summary with its receipt, its inputs as they are now, and a new run.
 #pragma once
 
 #include <atomic>
@@ -14,7 +14,7 @@ struct VerifyOptions : SimulationOptions {
   std::string file;  // summary.json
   std::string version;
 };
-// 0 where all holds, 1 where something differs. Throws UserError where there is no receipt, or an input is
+// Returns 0 if all holds and 1 if something differs. Throws UserError if there is no receipt, or an input is
 // gone.
 int run_verify_command(const VerifyOptions& options, std::ostream& out, std::ostream& log,
                        const std::atomic<bool>& stop);

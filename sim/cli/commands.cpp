@@ -99,7 +99,7 @@ ProgressLine::ProgressLine(std::ostream& log, bool wanted)
     : log_(log), shown_(wanted && isatty(STDERR_FILENO) == 1) {}
 
 void ProgressLine::show(const std::string& text) const {
-  constexpr std::size_t kColumns = 79;  // a longer line would wrap and stay
+  constexpr std::size_t kColumns = 79;  // because a longer line would wrap and remain
   if (shown_) log_ << "\r\033[K" << printable(text).substr(0, kColumns) << std::flush;
 }
 

@@ -1,4 +1,4 @@
-// What all commands have in common: formats and sizes as users type them, threads, the terminal and Ctrl-C.
+// What all commands share: formats and sizes as users type them, threads, the terminal and Ctrl-C.
 #pragma once
 
 #include <atomic>
@@ -14,7 +14,7 @@ namespace equipoise {
 enum class Format { table, json, csv };
 inline constexpr std::string_view kFormatNames[] = {"table", "json", "csv"};
 
-// The exit status of a command that Ctrl-C has ended, as shells have it: 128 + SIGINT.
+// The exit status after Ctrl-C, by the convention of shells: 128 + SIGINT.
 inline constexpr int kInterrupted = 130;
 
 // Throws UserError for anything but table, json and csv.
@@ -29,21 +29,21 @@ std::vector<std::int64_t> parse_lengths(std::string_view text, std::string_view 
 // A number of tokens of a whole job, in decimal units: 300B is 300 x 10^9. `option` names it in the error.
 double parse_tokens(std::string_view text, std::string_view option);
 
-// The threads that --jobs asks for: all cores where `jobs` is 0.
+// The number of threads that --jobs asks for: all cores if `jobs` is 0.
 int threads_of(int jobs);
 
 // Columns that a drawing on stdout may use: COLUMNS, else 100.
 int terminal_columns();
 
-// Colours only on a terminal that has them, and only where NO_COLOR is not set.
+// Whether to use colours: only on a terminal that has them, and only if NO_COLOR is not set.
 bool colors_wanted();
 
 // From the first call on, SIGINT and SIGTERM set the flag, so that a long run ends cleanly and keeps what is
 // finished. A second signal ends the process at once.
 const std::atomic<bool>& stop_on_interrupt();
 
-// What a long run is doing, on the last line of a terminal. Nothing is left of the line in the end, and
-// nothing is shown where stderr is no terminal.
+// Shows the progress of a long run on the last line of a terminal and erases it at the end. It shows nothing
+// if stderr is no terminal.
 class ProgressLine {
  public:
   ProgressLine(std::ostream& log, bool wanted);
@@ -57,13 +57,13 @@ class ProgressLine {
   bool shown_;
 };
 
-// What is left of work of which this share is done after so many seconds: "43 %, 12 s left".
+// The time left for work of which this share is done after so many seconds: "43 %, 12 s left".
 std::string time_left(double share, double seconds);
 
-// Says the same of work that begins when this is made: after a second, then now and then.
+// Gives the same text for work that begins with its construction: after a second, then from time to time.
 class TimeLeft {
  public:
-  // Empty while there is nothing new to say.
+  // Empty if there is nothing new to show.
   std::string text(double share);
 
  private:

@@ -130,7 +130,7 @@ void add_profiles(CLI::App& program) {
       add_command(command, "show", "Facts, provenance, ranges and errors of one profile", example);
   show.add_option("profile", arguments->profile, "A shipped profile's name or a .json file")->required();
   add_format_option(show, arguments->format, "table or json");
-  command.callback([arguments] {  // of `profiles` alone, and after `list` and `show`
+  command.callback([arguments] {  // for `profiles` alone, and after `list` and `show`
     if (arguments->profile.empty())
       profiles_command(arguments->format, std::cout);
     else

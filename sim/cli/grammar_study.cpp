@@ -32,7 +32,7 @@ void add_jobs_option(CLI::App& command, int& jobs) {
   command.add_option("--jobs", jobs, "Threads; all cores by default")->check(CLI::Range(0, kMostThreads));
 }
 
-// --jobs, --max-memory-GB, --format and --quiet, of commands that simulate on all cores.
+// Adds --jobs, --max-memory-GB, --format and --quiet to commands that simulate on all cores.
 void add_simulation_options(CLI::App& command, SimulationOptions& options) {
   add_jobs_option(command, options.jobs);
   add_memory_option(command, options.max_memory_GB);
@@ -40,17 +40,17 @@ void add_simulation_options(CLI::App& command, SimulationOptions& options) {
   command.add_flag("--quiet", options.quiet, "No progress on stderr");
 }
 
-// Runs such a command within its memory.
+// Runs such a command within its memory limit.
 template <class Options>
 int run_bounded(int (*run)(const Options&, std::ostream&, std::ostream&, const std::atomic<bool>&),
                 const Options& options) {
-  constexpr int kRows = 2;  // at a time (sim/study/row/simulate.cpp), each of which may have helpers
+  constexpr int kRows = 2;  // that run at a time (sim/study/row/simulate.cpp); each may have helpers
   const auto cores = static_cast<int>(std::thread::hardware_concurrency());
   bound_memory(memory_limit(options.max_memory_GB), kRows * std::max(cores, options.jobs));
   return run(options, std::cout, std::cerr, stop_on_interrupt());
 }
 
-// Options of commands that run plans for real: the study, which of it is run, on what, and what is printed.
+// Adds the options of commands that run plans for real: the study, its part, the device, the output.
 void add_rank_options(CLI::App& command, RankOptions& options) {
   command.add_option("file", options.file, "Study file (JSON)")->required();
   command.add_option("--set", options.set, "Override a key: parallel.context=2, policies.0.queues=3");
@@ -93,7 +93,7 @@ void add_timeline_options(CLI::App& command, StudyOptions& options) {
                          ->capture_default_str());
 }
 
-// A job without a study file.
+// Adds the options of a job without a study file.
 void add_job_options(CLI::App& command, JobOptions& job) {
   command.add_option("--model", job.model,
                      "A job without a study file: a model (`list models`), or a config.json");

@@ -11,8 +11,8 @@ class App;
 
 namespace equipoise {
 
-// Adds the commands. Each stores its exit status in `status`. `arguments`: those of the program, for the
-// ranks that execute and validate start.
+// Adds the commands. Each stores its exit status in `status`. `arguments` are the program's, for the ranks
+// that execute and validate start.
 void add_study_commands(CLI::App& program, const std::vector<std::string>& arguments, int& status);
 
 }  // namespace equipoise

@@ -23,7 +23,7 @@ namespace {
 using nlohmann::json;
 
 constexpr std::int64_t kTokensPerStep = std::int64_t{4}
-                                        << 20;  // of a global batch, as in published pre-training
+                                        << 20;  // tokens in a global batch, as in published pre-training
 constexpr std::int64_t kMostSteps = 24, kFewestSteps = 8;
 constexpr std::string_view kDefaultTrace = "mixed";
 constexpr const char* kDefaultPolicies[] = {"wlb-llm", "chunkflow", "hbp", "skrull", "equipoise"};
@@ -110,8 +110,8 @@ Note fitting_note(const ProposedLayout& found, std::int64_t gpus) {
            {"simulated", found.simulated}}};
 }
 
-// Layouts that the framework has no flags for, where `export` knows its flags. Recompute counts as one that
-// it has: a line of code does it where no flag does.
+// Layouts for which the framework has no flags, if `export` knows its flags. Recompute never counts, since a
+// line of code sets it where no flag does.
 Unwanted not_in_framework(const std::string& framework) {
   const FrameworkRuns* runs = framework_runs(framework);
   if (runs == nullptr || runs->target.empty()) return {};
@@ -122,7 +122,7 @@ Unwanted not_in_framework(const std::string& framework) {
           {}};
 }
 
-// From how many GPUs on the job fits, by doubling them.
+// Finds the number of GPUs on which the job fits, by doubling.
 Note too_large_note(const json& file, std::int64_t gpus, const Unwanted& unwanted,
                     const RunStudyOptions& options) {
   constexpr int kDoublings = 5;
@@ -142,7 +142,7 @@ Note too_large_note(const json& file, std::int64_t gpus, const Unwanted& unwante
 std::string profile_of(const std::string& gpu) {
   const std::vector<std::string> names = shipped_profiles();
   if (gpu.ends_with(".json") || std::ranges::find(names, gpu) != names.end()) return gpu;
-  auto found = std::ranges::find(names, gpu + "-sxm");  // what most clusters have
+  auto found = std::ranges::find(names, gpu + "-sxm");  // the variant that most clusters have
   if (found == names.end())
     found = std::ranges::find_if(names, [&](const std::string& name) { return name.starts_with(gpu + "-"); });
   if (found == names.end())

@@ -30,22 +30,22 @@ constexpr int kInputError = 2;
 constexpr int kInternalFault = 3;
 constexpr std::size_t kMostNameShown = 200;
 
-// One line on stderr, whatever the message holds: names from files may carry any bytes, and be of any length.
-// What is cut is the middle: it begins with the file and the key, and ends with what would do.
+// Prints one line on stderr, whatever the message holds: names from files may contain any bytes and have any
+// length. A long message is cut in the middle: it begins with the file and ends with the remedy.
 void print_error(const std::string& message) {
   constexpr std::size_t kMostShown = 480;
   std::string shown = printable(message);
   if (shown.size() > kMostShown) {
     const std::string end = shown.substr(shown.size() - kMostShown / 3);
-    const std::size_t letter = end.find_first_of(" ,;");  // of no cut character
+    const std::size_t letter = end.find_first_of(" ,;");  // so that no character is cut
     shown = shown.substr(0, utf8_prefix(shown.substr(0, kMostShown - kMostShown / 3 - 5))) + " ..." +
             end.substr(letter == std::string::npos ? 0 : letter);
   }
   std::cerr << "error: " << shown << '\n';
 }
 
-// What commands print on a stream, in whole lines and without bytes that would move a cursor or change the
-// terminal: names come from files and may carry any.
+// Passes on what commands print, in whole lines and without bytes that would move a cursor or change the
+// terminal. Names come from files and may contain any bytes.
 class PrintableLines final : public std::streambuf {
  public:
   explicit PrintableLines(std::ostream& stream) : stream_(stream), to_(stream.rdbuf(this)) {}
@@ -73,7 +73,7 @@ class PrintableLines final : public std::streambuf {
   int sync() override { return put(held_.size()) && to_->pubsync() == 0 ? 0 : -1; }
 
  private:
-  // Passes on the first bytes of those that are held.
+  // Passes on the first bytes of the buffer.
   bool put(std::size_t size) {
     const std::string_view first = std::string_view(held_).substr(0, size);
     const bool plain =
@@ -89,8 +89,8 @@ class PrintableLines final : public std::streambuf {
   std::string held_;
 };
 
-// nlohmann's values allocate when they are destroyed: out of memory, a second std::bad_alloc leaves a
-// destructor and nothing can catch it.
+// nlohmann's values allocate when they are destroyed. If memory runs out there, a second std::bad_alloc
+// leaves a destructor and nothing can catch it.
 [[noreturn]] void end_without_memory() {
   try {
     if (std::current_exception()) std::rethrow_exception(std::current_exception());
@@ -109,7 +109,7 @@ class PrintableLines final : public std::streambuf {
 int run_program(int argc, char** argv) {
   std::set_terminate(end_without_memory);
   const PrintableLines printable(std::cout);
-  std::signal(SIGXFSZ, SIG_IGN);  // above `ulimit -f` a write fails, and what was written is removed
+  std::signal(SIGXFSZ, SIG_IGN);  // above `ulimit -f` a write then fails, and the partial file is removed
   try {
     const int status = parse_and_run(argc, argv);
     if (!std::cout.flush()) throw UserError("standard output: cannot be written");
@@ -125,7 +125,7 @@ int run_program(int argc, char** argv) {
         "what was asked needs more memory than is allowed: expected smaller sizes, or more by "
         "--max-memory-GB (by default the least of 80% of the machine's, the cgroup's and RLIMIT_AS)");
     return kInputError;
-  } catch (const std::filesystem::filesystem_error& e) {  // a name that no file system takes
+  } catch (const std::filesystem::filesystem_error& e) {  // a name that no file system accepts
     print_error(e.path1().string().substr(0, kMostNameShown) + ": " + e.code().message());
     return kInputError;
   } catch (const std::exception& e) {
@@ -134,8 +134,8 @@ int run_program(int argc, char** argv) {
   }
 }
 
-// Where the stack is limited to less than the program takes (`ulimit -s`), starts it again with more, as far
-// as the hard limit allows; else says so. Threads have as much as the program.
+// If the stack is limited to less than the program needs (`ulimit -s`), starts the program again with more,
+// as far as the hard limit allows; else reports it. Threads have as much as the program.
 void require_stack(char** argv) {
   constexpr rlim_t kLeast = rlim_t{1} << 20, kUsual = rlim_t{8} << 20;
   rlimit stack{};
@@ -159,15 +159,15 @@ int main(int argc, char** argv) {
   std::cerr.flush();
   std::fflush(nullptr);
   if (status == 0) {
-    equipoise::kernels::finish_mpi();  // a rank that failed alone would wait there for the others
+    equipoise::kernels::finish_mpi();  // where a rank that failed alone would wait for the others
     equipoise::execution::note_end_of_ranks();
   }
 #ifdef __SANITIZE_ADDRESS__
   // A normal exit of a rank that failed alone would wait for the others.
   if (status != 0 && equipoise::execution::under_launcher()) std::_Exit(status);
 #endif
-#ifndef __SANITIZE_ADDRESS__  // its leak check runs at a normal exit
-  // Threads of libraries are not waited for: with too little address space OpenBLAS's ask for memory forever.
+#ifndef __SANITIZE_ADDRESS__  // whose leak check runs at a normal exit
+  // Does not wait for threads of libraries: with too little address space, OpenBLAS's ask for memory forever.
   std::_Exit(status);
 #endif
   return status;

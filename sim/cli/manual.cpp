@@ -18,12 +18,12 @@ std::vector<const CLI::App*> commands_of(const CLI::App& group) {
   return group.get_subcommands([](const CLI::App*) { return true; });
 }
 
-// All but --help.
+// All options but --help.
 std::vector<const CLI::Option*> arguments_of(const CLI::App& command) {
   return command.get_options([&](const CLI::Option* option) { return option != command.get_help_ptr(); });
 }
 
-// "--out"; empty for a positional.
+// "--out"; empty for a positional argument.
 std::string name_of(const CLI::Option& option) {
   return option.get_lnames().empty() ? std::string() : "--" + option.get_lnames().front();
 }
@@ -37,7 +37,7 @@ bool takes_value(const CLI::Option& option) {
   return option.get_items_expected_max() > 0;
 }
 
-// A line of text as man(7) reads it: a backslash, a hyphen that is typed, and a leading dot are escaped.
+// Escapes a line of text for man(7): a backslash, a typed hyphen, and a leading dot.
 std::string roff(const std::string& text) {
   std::string escaped;
   for (const char letter : text) {
@@ -82,7 +82,7 @@ void add_manual_section(std::string& page, const CLI::App& command, const std::s
 // Values by option ("--schedule") or by a positional of a command ("list what").
 using NamesOfOption = std::map<std::string, std::vector<std::string>>;
 
-// What may follow the words `path`: commands, or options and the names of a positional.
+// Adds what may follow the words `path`: commands, or options and the names of a positional argument.
 void add_bash_cases(std::string& script, const CLI::App& command, const std::string& path,
                     const NamesOfOption& names) {
   std::vector<std::string> next, options = {"--help"};
@@ -132,7 +132,7 @@ std::string bash_script(const CLI::App& program, const NamesOfOption& names) {
   return script;
 }
 
-// Single quotes of fish: a backslash and a quote are escaped.
+// Escapes a backslash and a quote for fish's single quotes.
 std::string fish_quoted(const std::string& text) {
   std::string quoted = "'";
   for (const char letter : text) {
@@ -142,7 +142,7 @@ std::string fish_quoted(const std::string& text) {
   return quoted + "'";
 }
 
-// The lines of a command and of all inside it. `path`: the words that lead to it.
+// Adds the lines of a command and of all commands inside it. `path` has the words that lead to it.
 void add_fish_lines(std::string& script, const CLI::App& command, const std::string& path,
                     const std::string& program, const NamesOfOption& names) {
   const std::string start = "complete -c " + program + " -n '__" + program + "_at " + path + "'";
@@ -164,7 +164,7 @@ void add_fish_lines(std::string& script, const CLI::App& command, const std::str
     add_fish_lines(script, *inner, path + " " + inner->get_name(), program, names);
 }
 
-// A function says whether the words so far lead to a command: `list` is one, and `profiles list` another.
+// A function of the script tells whether the words lead to a command, such as `list` or `profiles list`.
 std::string fish_script(const CLI::App& program, const NamesOfOption& names) {
   std::string commands;
   add_command_names(commands, program, program.get_name());

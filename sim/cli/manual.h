@@ -1,5 +1,4 @@
-// The manual page, equipoise(1), and the completion of bash, zsh and fish, made from the description of the
-// commands that the parser has.
+// The manual page, equipoise(1), and the completion of bash, zsh and fish, from the parser's commands.
 #pragma once
 
 namespace CLI {

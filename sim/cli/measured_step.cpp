@@ -12,8 +12,8 @@
 namespace equipoise {
 namespace {
 
-// What the simulated steps of the row would take on the mean if each differed from the log's as those do that
-// the log has: a log may begin and end elsewhere.
+// The mean of the simulated steps of the row, corrected by the ratio of those that the log also has. A log
+// may begin and end elsewhere.
 double mean_step_of_log(const std::string& path, const std::string& label, Study study,
                         const RunStudyOptions& options, Notes& notes) {
   MeasuredLog log = read_measured_log(path);
@@ -38,7 +38,7 @@ double mean_step_of_log(const std::string& path, const std::string& label, Study
   return mean * measured / predicted;
 }
 
-// None where the text is no number: then it names a log.
+// None if the text is no number; then it names a log.
 std::optional<double> number_of(const std::string& text) {
   double number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);

@@ -8,9 +8,9 @@
 
 namespace equipoise {
 
-// The anchor as --set takes it: "framework.anchor={...}". `measured`: seconds, or a log that `validate
-// --measured` reads; `label`: the row that was measured, empty for the baseline. `notes` gets what the log
-// says otherwise than the study, and what of it was not used. Throws UserError.
+// The anchor as --set takes it: "framework.anchor={...}". `measured` has seconds, or a log that `validate
+// --measured` reads; `label` is the measured row, or empty for the baseline. `notes` receives where the log
+// differs from the study, and what of it was not used. Throws UserError.
 std::string anchor_assignment(const std::string& measured, const std::string& label, const Study& study,
                               const RunStudyOptions& options, Notes& notes);
 

@@ -9,19 +9,19 @@
 
 namespace equipoise {
 
-// The shards that were found, which must be all of one run, each once.
+// The shards that were found. They must belong to one run, and each must be there once.
 class PartsFound {
  public:
   explicit PartsFound(const JournalKind& kind) : kind_(kind) {}
 
-  // `asked`: as the shard's journal at `path` has it.
+  // `asked` is the request in the shard's journal at `path`.
   void add(nlohmann::json asked, const std::string& path);
-  // What the whole run was asked for. Throws UserError where a shard is missing.
+  // The request of the whole run. Throws UserError if a shard is missing.
   [[nodiscard]] const nlohmann::json& whole() const;
 
  private:
   JournalKind kind_;
-  nlohmann::json asked_;  // without the share
+  nlohmann::json asked_;  // the request without its share
   int count_ = 0;
   std::map<int, std::string> path_of_;
 };

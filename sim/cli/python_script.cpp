@@ -17,7 +17,7 @@ std::string python() {
   if (const char* chosen = std::getenv("EQUIPOISE_PYTHON"); chosen != nullptr && *chosen != '\0')
     return chosen;
   const std::filesystem::path made =
-      EQUIPOISE_SOURCE "/build/record/venv/bin/python";  // traces/record_shipped.sh
+      EQUIPOISE_SOURCE "/build/record/venv/bin/python";  // made by traces/record_shipped.sh
   std::error_code ignored;
   return std::filesystem::exists(made, ignored) ? made.string() : "python3";
 }

@@ -1,4 +1,4 @@
-// What the commands have in common that run plans for real, on ranks of this machine.
+// What the commands share that run plans for real, on ranks of this machine.
 #pragma once
 
 #include <cstdint>
@@ -14,23 +14,23 @@ namespace equipoise {
 struct RankOptions {
   std::string file;              // the study
   std::vector<std::string> set;  // key.path=value
-  std::string policy;            // label; empty: all
-  int steps = 1;                 // of each plan
+  std::string policy;            // label; all if empty
+  int steps = 1;                 // for each plan
   int repetitions = 1;           // how often they are timed
   std::string device = "cpu";
-  bool replay = false;  // one rank after the other on one device
+  bool replay = false;  // runs one rank after the other on one device
   std::uint64_t seed = 7;
-  double max_memory_GB = 0;        // of all ranks on this machine; 0: default_memory_limit()
-  double op_timeout_seconds = 20;  // a rank that computes one op for so long, while others wait, hangs
+  double max_memory_GB = 0;        // for all ranks on this machine; default_memory_limit() if 0
+  double op_timeout_seconds = 20;  // a rank that computes one op for longer, while others wait, hangs
   std::string out;                 // folder for execution.json, or validation.json, .txt and timelines
   Format format = Format::table;
   bool quiet = false;
 };
 
-// The study of such a command, which prints no CSV. A note on `log` says which rows run without an exchange.
+// The study of such a command, which prints no CSV. A note on `log` names rows that run without an exchange.
 Study study_of_ranks(const RankOptions& options, const std::string& command, std::ostream& log);
 
-// Refuses before any rank starts what would show only after minutes of work, or as a rank that hangs.
+// Refuses before any rank starts what would fail only after minutes of work, or as a rank that hangs.
 void check_real_run(const Study& study, const RankOptions& options, bool reference);
 
 }  // namespace equipoise

@@ -26,7 +26,7 @@ using nlohmann::json;
 
 namespace {
 
-// Loads each profile once: a wrong name is wrong in every case that has it.
+// Loads each profile once, so that a wrong name is found before any case runs.
 void check_profiles(const std::vector<StudyCase>& cases) {
   std::set<std::string> known;
   for (const StudyCase& c : cases) {
@@ -36,7 +36,7 @@ void check_profiles(const std::vector<StudyCase>& cases) {
   }
 }
 
-// Counted before the cases are made: a few long lists have more than fit anywhere.
+// Counts the cases before they are made: a few long lists give more than fit in memory.
 void check_case_count(const std::vector<std::string>& sweeps, std::int64_t most) {
   double cases = 1;
   for (const std::string& sweep : sweeps)
@@ -180,12 +180,12 @@ void SweepPrinter::write(const std::string& folder) const {
 static JournalEntry into(std::map<std::size_t, CaseText>& finished) {
   return [&finished](const json& node, const std::string& where) {
     CaseText text = case_text(node);
-    const std::size_t cells = 1 + comparison_header(true).size();  // the case's name before them
+    const std::size_t cells = 1 + comparison_header(true).size();  // with the case's name in front
     for (const std::vector<std::string>& line : text.table.lines)
       if (line.size() != cells)
         throw UserError(where + ": lines: expected " + std::to_string(cells) + " cells, found " +
                         std::to_string(line.size()) + " (another version of the program?)");
-    SweepPage().add(text.page);  // throws where it is none
+    SweepPage().add(text.page);  // throws if it is none
     finished.emplace(node.at("n").get<std::size_t>(), std::move(text));
   };
 }

@@ -23,50 +23,49 @@ namespace equipoise {
 
 struct MergeOptions;
 
-// One study of a sweep, or the only one.
+// One study of a sweep, or the only study.
 struct StudyCase {
   std::vector<std::string> assignments;
   std::string name;  // "key=a key=b"; empty without a sweep
   Study study;
 };
 
-// `file`: the study's, and its `path` for messages and relative paths.
-// The product of all sweeps ("key=a,b,c"), the last one varying fastest. All are read before any runs: a
-// wrong value in the last should not be found after hours. Values that are right and do not go together in
-// one case (a TP degree that does not divide the heads) leave the other cases alone, unless no case is left.
+// All combinations of the sweeps ("key=a,b,c"), the last one varying fastest. `file` is the study's, and
+// `path` its path for messages and relative paths. All are read before any runs, because a wrong value in the
+// last should not be found after hours. A case whose values are valid but do not go together (a TP degree
+// that does not divide the heads) does not affect the others, unless no case remains.
 std::vector<StudyCase> read_cases(const nlohmann::json& file, const std::string& path,
                                   const std::vector<std::string>& set, const std::vector<std::string>& sweeps,
                                   std::int64_t max_cases, const MemoryLimit& limit);
 
-// The study's file with the case's assignments.
 nlohmann::json file_of(const StudyCase& c, nlohmann::json file);
 
-// Refuses cases that would write over each other's files.
+// Refuses cases that would overwrite each other's files.
 void check_folders(const std::vector<StudyCase>& cases);
 
-// One case in all formats: what is printed of it here, or where the shards of a sweep are merged.
+// One case in all formats, as it is printed here or when the shards of a sweep are merged.
 struct CaseText {
   SweepCase table;
   nlohmann::json summary;        // with its "case"
   std::string csv_header;        // without line ends
   std::vector<std::string> csv;  // a line a policy
-  nlohmann::json page;           // what the sweep's report.html shows of it
+  nlohmann::json page;           // the data that the sweep's report.html has of it
 };
 CaseText case_text(const std::string& name, const Study& study, const StudyResult& result,
                    nlohmann::json page);
 nlohmann::json to_json(const CaseText& text);
-// Throws nlohmann::json::exception where the node is no such text.
+// Throws nlohmann::json::exception if the node is no such text.
 CaseText case_text(const nlohmann::json& node);
 
-// Prints the cases in one format at the end, and writes what is over all of them.
+// Prints the cases in one format at the end, and writes the files about all of them.
 class SweepPrinter {
  public:
-  // `of_seeds`: cases that differ in their seed alone are printed as one.
+  // `of_seeds` prints cases that differ only in their seed as one.
   SweepPrinter(Format format, bool of_seeds, std::ostream& out)
       : format_(format), of_seeds_(of_seeds), out_(out) {}
   void add(const CaseText& text);
   void finish();
-  // report.html, sweep.csv as --format csv prints it, and seeds.csv where the cases are those of seeds.
+  // Writes report.html, sweep.csv as --format csv prints it, and seeds.csv if the cases are seeds.
   void write(const std::string& folder) const;
   [[nodiscard]] const SweepPage& page() const { return page_; }
 
@@ -87,19 +86,19 @@ inline constexpr JournalKind kSweepJournalKind = {"equipoise.sweep-journal/1", "
 
 struct SweepJournalText {
   nlohmann::json asked;
-  std::map<std::size_t, CaseText> finished;  // by number of the case
+  std::map<std::size_t, CaseText> finished;  // by the case's number
 };
 
 class SweepJournal {
  public:
-  // `asked`: all that decides a result; a journal of another sweep is refused. Without `resume` an older one
-  // is overwritten. Throws UserError.
+  // `asked` has everything that decides a result; a journal of another sweep is refused. Without `resume` an
+  // older journal is overwritten. Throws UserError.
   SweepJournal(std::string path, const nlohmann::json& asked, bool resume);
 
-  // A case that an earlier run has finished, else null.
+  // A case that an earlier run has finished, or null.
   [[nodiscard]] const CaseText* find(std::size_t number) const;
   void add(std::size_t number, const CaseText& text);
-  void remove() const;  // once the sweep is whole
+  void remove() const;  // for when the sweep is complete
 
  private:
   std::map<std::size_t, CaseText> finished_;

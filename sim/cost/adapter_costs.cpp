@@ -38,7 +38,7 @@ void AdapterCosts::push(const AdaptedLayer& layer, OpName name, OpList& ops, Ran
   const std::int64_t out = layer.column ? layer.out : layer.out / layer.ranks;
   ops.push(thin_product(name, layer, layer.rows, out, r, use));
   if (layer.gathers_output()) ops.push(thin_exchange(layer, Collective::all_gather, layer.out, use));
-  // Scaled (read, written), then added to the layer's output (two read, one written).
+  // Scaling reads and writes once; the addition to the layer's output reads two tensors and writes one.
   ops.push(kernels.moves(OpName::residual, Elementwise::residual_add,
                          5 * as_double(layer.tokens) * as_double(out) * basis.element_bytes, use));
 }
@@ -48,7 +48,7 @@ void AdapterCosts::push_gradients(const AdaptedLayer& layer, OpList& ops, RangeU
   const std::int64_t own = layer.column ? r / layer.ranks : r;
   const std::int64_t out = layer.column ? layer.out : layer.out / layer.ranks;
   if (layer.gathers_output()) ops.push(thin_exchange(layer, Collective::all_gather, layer.out, use));
-  // The output's gradient scaled, and at the end the input's added to the layer's own.
+  // First scales the output's gradient; at the end adds the input's gradient to the layer's own.
   ops.push(kernels.moves(
       OpName::residual, Elementwise::residual_add,
       as_double(layer.tokens) * (2 * as_double(out) + 3 * as_double(layer.in)) * basis.element_bytes, use,

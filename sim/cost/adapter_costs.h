@@ -34,13 +34,12 @@ struct AdapterCosts {
   const CostBasis& basis;
   const KernelCosts& kernels;
 
-  // Whether the layer of this forward product has an adapter.
   [[nodiscard]] bool adapts(OpName forward) const;
   // A dense layer whose product is m x n x k.
   [[nodiscard]] AdaptedLayer of_dense(std::int64_t m, std::int64_t n, std::int64_t k, bool column) const;
   void push(const AdaptedLayer& layer, OpName name, OpList& ops, RangeUse& use) const;
   void push_gradients(const AdaptedLayer& layer, OpList& ops, RangeUse& use) const;
-  // Behind the layer's own product, where it has an adapter.
+  // Adds the adapter's ops after the layer's own product, if the layer has an adapter.
   void push_of(const Op& product, std::int64_t m, std::int64_t n, std::int64_t k, bool column, OpList& ops,
                RangeUse& use) const;
 

@@ -13,7 +13,7 @@ AttentionHeads attention_heads(const ModelShape& m, int tensor, int head_shares)
   heads.head_dim = (m.head_dim + m.value_dim()) / 2;
   heads.query_heads = m.heads / tensor / head_shares;
   heads.kv_heads =
-      std::max(1, m.kv_heads / tensor / head_shares);  // where there are fewer they are replicated
+      std::max(1, m.kv_heads / tensor / head_shares);  // fewer KV heads than ranks are replicated
   return heads;
 }
 
@@ -33,7 +33,7 @@ AttentionCosts::AttentionCosts(const CostBasis& basis)
       shared_attention_.try_emplace(shares, basis.profile, attention_heads(model, layout.tensor, shares),
                                     basis.framework.attention_kernel);
   };
-  add_shared(layout.context);  // any divisor of the heads; policies choose among powers of two
+  add_shared(layout.context);  // any divisor of the heads works; policies choose among powers of two
   for (int c = 2; c <= layout.inner_ranks(layout.context); ++c) add_shared(c);
   for (int c = 1; (model.heads / layout.tensor) % c == 0; c *= 2) add_shared(c);
 }
@@ -61,7 +61,7 @@ AttentionTimes AttentionCosts::times(std::span<const QueryKeys> pieces, RangeUse
           to_picoseconds(model.backward_seconds(pieces, use, window) * slowdown_)};
 }
 
-// Pairs of a query and a key that causal attention over the pieces visits.
+// Query-key pairs that causal attention over the pieces computes.
 static double visible_pairs(std::span<const QueryKeys> pieces, std::int64_t window) {
   double pairs = 0;
   for (const QueryKeys& p : pieces)

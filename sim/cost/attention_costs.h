@@ -11,7 +11,7 @@
 
 namespace equipoise {
 
-// Heads of one attention call where so many TP ranks, and CP ranks of each, share them out.
+// Heads of one attention call when so many TP ranks, and CP ranks in each, share them.
 AttentionHeads attention_heads(const ModelShape& model, int tensor, int head_shares);
 
 struct AttentionTimes {
@@ -22,17 +22,17 @@ class AttentionCosts {
  public:
   explicit AttentionCosts(const CostBasis& basis);
 
-  // Attention of one layer over the pieces of one rank. `window`: keys that a query sees, 0: all up to its
-  // own.
+  // Attention of one layer over the pieces of one rank. `window` is the number of keys that a query sees;
+  // with 0 it sees all up to its own.
   [[nodiscard]] Op forward(std::span<const QueryKeys> pieces, RangeUse& use, std::int64_t window = 0) const;
   [[nodiscard]] Op backward(std::span<const QueryKeys> pieces, RangeUse& use, std::int64_t window = 0) const;
-  // The times alone of both passes of a call, counted once: for hot loops. `head_shares`: ranks that share
-  // the heads.
+  // The times of both passes of a call, without an op and counted once, for hot loops. `head_shares` is the
+  // number of ranks that share the heads.
   [[nodiscard]] AttentionTimes times(std::span<const QueryKeys> pieces, RangeUse& use,
                                      std::int64_t window = 0, int head_shares = 1) const;
   [[nodiscard]] Picoseconds forward_time(std::span<const QueryKeys> pieces, RangeUse& use,
                                          std::int64_t window = 0) const;
-  // The same of a call that is counted already, where times follow from counts alone.
+  // Whether times follow from counts alone, so that a counted call can be priced again.
   [[nodiscard]] bool prices_counts() const { return attention_.prices_counts(); }
   [[nodiscard]] AttentionTimes times(const AttentionCall& call, RangeUse& use, int head_shares = 1) const;
   [[nodiscard]] Picoseconds forward_time(const AttentionCall& call, RangeUse& use) const;
@@ -42,12 +42,12 @@ class AttentionCosts {
     return slides(kind) ? basis_.model.sliding_window : 0;
   }
   [[nodiscard]] double sliding_share() const { return sliding_share_; }
-  // Matrix FLOPs of one layer's forward attention on one TP rank, over so many pairs of a query and a key.
+  // Matrix FLOPs of one layer's forward attention on one TP rank, over so many query-key pairs.
   [[nodiscard]] double flops(double pairs) const {
     const ModelShape& m = basis_.model;
     return 2.0 * (m.head_dim + m.value_dim()) * (m.heads / basis_.layout.tensor) * pairs;
   }
-  // The least that a call takes per query and per visible pair, forward and backward.
+  // The least time of a call per query and per visible pair, forward and backward.
   [[nodiscard]] AttentionModel::Least least_forward() const;
   [[nodiscard]] AttentionModel::Least least_backward() const;
 
@@ -60,7 +60,7 @@ class AttentionCosts {
   double slowdown_;
   double sliding_share_ = 0;
   AttentionModel attention_;
-  std::map<int, AttentionModel> shared_attention_;  // by the ranks that share the heads
+  std::map<int, AttentionModel> shared_attention_;  // by the number of ranks that share the heads
 };
 
 }  // namespace equipoise

@@ -21,7 +21,7 @@ std::string num(std::int64_t value) {
   return std::to_string(value);
 }
 
-// The all-to-all inside a nested form.
+// Checks the all-to-all inside a nested form.
 void check_inner(int heads, const Layout& p, const std::string& where) {
   std::string allowed;
   for (int degree = 1; degree <= p.context; ++degree)
@@ -38,7 +38,7 @@ void check_inner(int heads, const Layout& p, const std::string& where) {
                  found + " is no divisor of the " + num(heads) + " query heads of a TP rank" + allowed);
 }
 
-// The form of context parallelism.
+// Checks the form of context parallelism.
 void check_form(const ModelShape& m, const Layout& p, const std::string& where) {
   const int heads = m.heads / p.tensor;
   if (facts_of(p.context_comm).nested) check_inner(heads, p, where);

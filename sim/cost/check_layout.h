@@ -1,4 +1,4 @@
-// Whether a layout can run a model.
+// Checks whether a layout can run a model.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace equipoise {
 
-// The sizes of the grid that a layout's ranks make.
+// The sizes of the grid of a layout's ranks.
 ParallelSizes parallel_sizes(const Layout& layout);
 
 // Throws UserError with the reason if the layout cannot run the model: `where` names the study file. The

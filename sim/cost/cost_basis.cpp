@@ -21,7 +21,7 @@ CostBasis::CostBasis(const ModelShape& of_model, const Layout& of_layout, const 
                          static_cast<std::int64_t>(element_bytes)) {
   if (torch_ring()) kv_bytes_per_token *= model.heads / std::max(layout.tensor, model.kv_heads);
   if (framework.expert_capacity_factor > 0)
-    framework.host.waits_for_routes = false;  // there are no counts to read
+    framework.host.waits_for_routes = false;  // a fixed capacity needs no counts
   if (framework.seconds_per_op) framework.host = {*framework.seconds_per_op, {}, framework.host.graphs};
 }
 

@@ -1,5 +1,5 @@
-// What every price of a layout starts from: the model, the layout, the framework, the profile and the ranks,
-// with what follows from them alone.
+// What every price of a layout starts from: the model, the layout, the framework, the profile, the ranks, and
+// what follows from these.
 #pragma once
 
 #include <cstdint>
@@ -34,11 +34,10 @@ struct CostBasis {
   double element_bytes = 2;             // bytes of an activation's or a weight's element
   std::int64_t kv_bytes_per_token = 0;  // bytes of K and V of one layer on one TP rank, as CP sends them
 
-  // Whether linear layers are PyTorch's (LinearLayers).
   [[nodiscard]] bool torch_layers() const { return framework.linear_layers != LinearLayers::fused; }
   [[nodiscard]] bool casts_by_torchao() const { return torch_layers() && layout.precision == Precision::fp8; }
-  // Whether ZeRO-3 gathers the weights of layers in FP8: where torchao casts them, and no experts or MLA,
-  // whose linear layers are not priced as PyTorch's.
+  // Whether ZeRO-3 gathers the weights of layers in FP8. That needs torchao's casts, and neither experts nor
+  // MLA, whose linear layers are not priced as PyTorch's.
   [[nodiscard]] bool gathers_fp8_parameters() const {
     return framework.fp8_param_gather && casts_by_torchao() && !model.moe && !model.mla;
   }
@@ -49,7 +48,7 @@ struct CostBasis {
   [[nodiscard]] std::int64_t own_rows(std::int64_t tokens) const {
     return (tokens + layout.tensor - 1) / layout.tensor;
   }
-  // Elements that a row op moves: those of our own kernel, or `usual` of a framework's.
+  // Elements that a row op moves: those of our own kernel, or a framework's `usual` number.
   [[nodiscard]] double row_elements(double own, double usual) const {
     return framework.own_kernels ? own : usual;
   }

@@ -8,9 +8,9 @@ namespace equipoise {
 
 namespace {
 
-// Reads and writes of a logit by a loss's kernels, PyTorch's where it has none of its own: in the logit's
-// type, and in fp32. All but `fused` and `chunked` begin with an fp32 copy, and all but these and `sum` end
-// with an fp32 gradient that is cast back.
+// Reads and writes per logit by a loss's kernels (PyTorch's, if a loss has none of its own): in the logit's
+// type, and in fp32. All but `fused` and `chunked` begin with an fp32 copy. All but these and `sum` end with
+// an fp32 gradient that is cast back.
 struct LossPass {
   double own, fp32;
   [[nodiscard]] double bytes(double element) const { return own * element + fp32 * kFp32Bytes; }
@@ -42,7 +42,7 @@ void EmbeddingAndHeadCosts::push_embedding(std::int64_t tokens, bool backward, O
                                            RangeUse& use) const {
   if (backward && !basis.model.training.trains(WeightKind::embedding)) return;
   const double bytes = as_double(tokens) * as_double(basis.model.hidden) * basis.element_bytes;
-  // Vocabulary-parallel lookup, reduce-scattered into the sequence-parallel form; backward gathers and adds.
+  // Vocabulary-parallel lookup with a reduce-scatter (sequence parallelism); the backward gathers and adds.
   const bool own = basis.framework.own_kernels && kernels.elementwise().has(Elementwise::embedding);
   const Op lookup = own ? kernels.moves(OpName::embedding, Elementwise::embedding, (backward ? 3 : 2) * bytes,
                                         use, backward ? ElementwisePass::backward : ElementwisePass::forward)
@@ -58,8 +58,8 @@ void EmbeddingAndHeadCosts::push_embedding(std::int64_t tokens, bool backward, O
   }
 }
 
-// What a module of multi-token prediction has before its layer: the next token's embedding and the hidden
-// state, each with a norm of its own, side by side in one product that is cut by its columns and gathered.
+// What a module of multi-token prediction runs before its layer. The next token's embedding and the hidden
+// state each pass a norm of their own. One product, cut by its columns and gathered, takes both together.
 void EmbeddingAndHeadCosts::push_prediction_input(std::int64_t tokens, bool backward, OpList& ops,
                                                   RangeUse& use) const {
   const std::int64_t t = basis.layout.tensor, h = basis.model.hidden, out = (h + t - 1) / t;
@@ -111,14 +111,14 @@ void EmbeddingAndHeadCosts::push_head_forward(std::int64_t tokens, OpList& ops, 
                              basis.row_elements(basis.element_bytes, loss.forward.bytes(basis.element_bytes)),
                          use));
   if (t > 1 && loss.is_cross_entropy) {
-    Op reduce{OpName::tp_reduce_scatter, Stream::tp};  // maxima, sums and target logits: three floats a token
+    Op reduce{OpName::tp_reduce_scatter, Stream::tp};  // maxima, sums, target logits: three floats per token
     reduce.bytes = 3 * as_double(logit_rows) * kFp32Bytes;
     reduce.duration = to_picoseconds(
         kernels.collectives().seconds(Collective::all_reduce, reduce.bytes, basis.tp_group, use));
     ops.push(reduce);
   }
   if (basis.framework.loss != LossKind::chunked) return;
-  // Its products add up a weight's gradient, which is added to that of the step in the backward.
+  // Its products accumulate a weight's gradient, which the backward adds to the step's.
   linear.push_gradients(
       WeightKind::head, kernels.gemm(OpName::input_gradient, logit_rows, basis.model.hidden, vocab, use),
       kernels.grouped_gemm(kernels.gemm_model(), OpName::weight_gradient, GemmRole::weight_gradient, 1,
@@ -130,7 +130,7 @@ void EmbeddingAndHeadCosts::push_head_forward(std::int64_t tokens, OpList& ops, 
 void EmbeddingAndHeadCosts::push_head_backward(std::int64_t tokens, OpList& ops, RangeUse& use) const {
   const std::int64_t t = basis.layout.tensor, vocab = (basis.model.vocab + t - 1) / t;
   const double hidden = as_double(basis.own_rows(tokens)) * as_double(basis.model.hidden);
-  if (basis.framework.loss == LossKind::chunked) {  // gradients that are there, times that of the loss
+  if (basis.framework.loss == LossKind::chunked) {  // multiplies existing gradients by the loss's gradient
     const double weights =
         basis.model.training.trains(WeightKind::head) ? as_double(vocab) * as_double(basis.model.hidden) : 0;
     ops.push(kernels.moves(OpName::cross_entropy, Elementwise::copy,

@@ -1,5 +1,5 @@
-// The price of what a layout's first and last stage run in addition to layers: the embedding, the head with
-// its loss, and the input of each module of multi-token prediction.
+// The price of what a layout's first and last stage run besides layers: the embedding, the head with its
+// loss, and the input of each module of multi-token prediction.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ struct EmbeddingAndHeadCosts {
   const LinearCosts& linear;
 
   void embedding(std::int64_t tokens, bool backward, OpList& ops, RangeUse& use) const;
-  // Multi-token prediction adds one pass through the head per module, each with its embedding and projection:
-  // as Megatron-LM has it, all of them behind the layers.
+  // Multi-token prediction adds one pass through the head per module, each with its embedding and projection.
+  // As in Megatron-LM, all of them follow the layers.
   void head_forward(std::int64_t tokens, OpList& ops, RangeUse& use) const;
   void head_backward(std::int64_t tokens, OpList& ops, RangeUse& use) const;
 

@@ -11,11 +11,11 @@ namespace equipoise {
 
 namespace {
 
-// Elements that sorting tokens by expert moves, of each copy and of each token, and bringing them back.
+// Elements that are moved to sort tokens by expert and to bring them back, per copy and per token.
 struct Moved {
   double of_copy, of_token;
 };
-// One kernel reads tokens and writes copies, or the other way round.
+// One kernel reads tokens and writes copies, or the reverse.
 constexpr Moved kFusedPermute{1, 1};
 // A kernel for each step, as Megatron Core's permute and unpermute do without moe_permute_fusion
 // (megatron/core/transformer/moe/moe_utils.py). Forward: index_select reads and writes every copy; back comes
@@ -38,9 +38,9 @@ ExpertCosts::ExpertCosts(const CostBasis& basis, const KernelCosts& kernels, con
                                basis.layout.expert, basis.model.moe->experts / basis.layout.expert);
 }
 
-// One product of every expert that this rank holds. Weight gradients are added to those of the micro-batches
-// before: with few rows an expert, reading and writing them is what they wait for. (A dense layer's are, too,
-// but under its many rows; what is left of that is in the fitted slowdowns.)
+// One product of every expert that this rank holds. Weight gradients are added to those of earlier
+// micro-batches, and with few rows per expert the reads and writes of these sums set the time. (A dense
+// layer's do so, too, but under its many rows; the fitted slowdowns contain what remains.)
 Op ExpertCosts::expert_products(OpName name, GemmRole role, std::int64_t m, std::int64_t n, std::int64_t k,
                                 RangeUse& use) const {
   const std::int64_t local = basis_.model.moe->experts / basis_.layout.expert;
@@ -61,19 +61,19 @@ Op ExpertCosts::expert_products(OpName name, GemmRole role, std::int64_t m, std:
     op.duration = local / together * of(together) + of(local % together);
     op.launches = static_cast<std::uint32_t>(local);
   }
-  // A grouped kernel is one launch for all; what the framework takes for each product does not occur.
+  // A grouped kernel is a single launch, without the framework's time per product.
   const double each = expert_gemm_ ? 0 : basis_.framework.product_seconds();
   op.duration = to_picoseconds(to_seconds(op.duration) * basis_.framework.expert_gemm_slowdown +
                                as_double(local) * each);
   return op;
 }
 
-// The products of the experts that the busiest rank holds, for the `routed` token copies that arrive there:
-// a group an expert, each with weights and tiles of its own.
+// The products of the experts on the busiest rank, for the `routed` token copies that arrive there: a group
+// per expert, each with its own weights and tiles.
 void ExpertCosts::push_experts(std::int64_t routed, bool backward, OpList& ops, RangeUse& use) const {
   const MoeShape& moe = *basis_.model.moe;
   const std::int64_t local = moe.experts / basis_.layout.expert;
-  const std::int64_t rows = (routed + local - 1) / local;  // of one expert
+  const std::int64_t rows = (routed + local - 1) / local;  // per expert
   const std::int64_t f = moe.expert_ffn / basis_.layout.expert_tensor_size();
   const std::int64_t up = (basis_.model.gated_ffn ? 2 : 1) * f;
   const std::int64_t h = basis_.model.hidden;
@@ -123,13 +123,13 @@ void ExpertCosts::push_experts(std::int64_t routed, bool backward, OpList& ops, 
   gradients(WeightKind::fc1, up, h);
 }
 
-// Copies of rows of h elements, put into or out of the order of experts: so many rows read or written.
+// Moves copies of rows of h elements into or out of the order of experts: so many rows read or written.
 void ExpertCosts::push_permute(double rows_moved, OpList& ops, RangeUse& use) const {
   ops.push(kernels_.moves(OpName::permute, Elementwise::copy,
                           rows_moved * as_double(basis_.model.hidden) * basis_.element_bytes, use));
 }
 
-// Their operands, a number for each token and expert, fit the caches: the launches are what they cost.
+// Its operands, a number per token and expert, fit the caches, so the launches are its cost.
 Op ExpertCosts::routing() const {
   Op op{OpName::routing};
   op.launches = static_cast<std::uint32_t>(basis_.framework.routing_kernels);
@@ -154,7 +154,7 @@ double ExpertCosts::load(const MicroBatch& micro_batch) const {
   if (!basis_.model.moe || basis_.framework.expert_skew == 0) return router_load_;
   const int group = basis_.layout.expert * basis_.layout.expert_tensor_size(),
             lane = basis_.layout.tensor * basis_.layout.context;
-  const int lanes = (group + lane - 1) / lane;  // whose micro-batches take part in the exchange
+  const int lanes = (group + lane - 1) / lane;  // number of micro-batches that share the exchange
   return router_load_ * expert_load(micro_batch, {basis_.framework.expert_skew, basis_.framework.expert_seed},
                                     basis_.layout.expert,
                                     basis_.model.moe->experts / basis_.layout.expert * lanes);
@@ -185,13 +185,12 @@ void ExpertCosts::push(std::int64_t n, bool backward, const ExpertArrivals& from
   const std::int64_t h = basis_.model.hidden;
   const std::int64_t e = basis_.layout.expert_tensor_size();
   const double capacity = basis_.framework.expert_capacity_factor;
-  const double padded = capacity > 0 ? capacity : 1;  // what a rank sends of its copies
+  const double padded = capacity > 0 ? capacity : 1;  // copies that a rank sends
   const double load = capacity > 0 ? capacity : from_all.load * basis_.framework.expert_imbalance;
-  // Copies at the busiest rank; few tokens of a large group are a copy at least.
+  // Copies at the busiest rank; few tokens of a large group make at least one copy.
   const double mean = from_all.tokens * as_double(moe.active);
   const std::int64_t arriving = mean > 0 ? std::max<std::int64_t>(1, std::llround(mean * load)) : 0;
-  const bool gets_most =
-      from_all.rows * load >= as_double(rows) * padded;  // of what it sends and what it gets
+  const bool gets_most = from_all.rows * load >= as_double(rows) * padded;  // of what it sends and receives
   const bool exchanges = basis_.layout.expert > 1;
   const bool shared = moe.shared_width() > 0;
   const ExpertOverlap overlap = basis_.framework.expert_overlap;
@@ -205,15 +204,15 @@ void ExpertCosts::push(std::int64_t n, bool backward, const ExpertArrivals& from
     ops.push(exchange);
     ops.mark_arrived(first);
     const bool over_shared = shared && overlap == ExpertOverlap::shared_expert;
-    if (!over_shared && overlap != ExpertOverlap::dualpipe) return;  // nothing runs under it
+    if (!over_shared && overlap != ExpertOverlap::dualpipe) return;  // because nothing runs under it
     if (const Op taken = kernels_.taken_sms(exchange.duration); taken.duration > 0) ops.push(taken);
     ops.mark_arrived(first);
     if (over_shared && up) ffn_.push_up(n, moe.shared_width(), backward, ops, use);
     if (over_shared && !up) ffn_.push_down(n, moe.shared_width(), backward, ops, use);
     ops.put_under(first);
   };
-  // A token's copies are written out by destination before NCCL's all-to-all, and summed up after it; where
-  // they arrive they are sorted by expert, and back. DeepEP's kernels send from and sum up in place.
+  // Before NCCL's all-to-all a token's copies are written out by destination, and after it they are summed
+  // up. On arrival they are sorted by expert, and back. DeepEP's kernels send and sum up in place.
   const bool in_place = exchanges && basis_.framework.expert_dispatcher == ExpertDispatcher::deepep;
   const Moved out = basis_.framework.permute_fusion ? kFusedPermute : backward ? kBringGradient : kSort;
   const Moved in = basis_.framework.permute_fusion ? kFusedPermute : backward ? kSortGradient : kBring;

@@ -13,21 +13,21 @@ namespace equipoise {
 
 // What arrives at the experts of a rank.
 //
-// The ranks of an expert-parallel group send the tokens that they hold, each to `active` experts; the experts
-// lie evenly on the ranks, so that of all copies every rank gets as many, whatever it sent itself. Packs are
-// unequal: a rank whose micro-batch is short, or that has none, works for the others.
+// The ranks of an expert-parallel group send their tokens, each to `active` experts. Experts are spread
+// evenly over the ranks, so every rank receives the same number of copies, whatever it sent itself. Packs are
+// unequal: a rank whose micro-batch is short or missing works for the others.
 //
-// Example, 2 ranks, 1,000 and 3,000 tokens, 8 experts per token: each sends 8 copies of its own and gets
-// 16,000.
+// Example, 2 ranks, 1,000 and 3,000 tokens, 8 experts per token: each sends 8 copies of its own tokens and
+// receives 16,000.
 struct ExpertArrivals {
-  // The mean of the group's ranks, in tokens that were sent, each of which is `active` copies:
-  // gathered over the expert's tensor-parallel ranks, and on each of these.
+  // The mean over the group's ranks, in sent tokens, each of which is `active` copies: gathered over the
+  // expert's tensor-parallel ranks, and on each of these.
   double tokens = 0, rows = 0;
-  double load = 1;  // of the busiest rank over the mean, apart from framework.expert_imbalance
+  double load = 1;  // busiest rank over the mean, without framework.expert_imbalance
   friend bool operator==(const ExpertArrivals&, const ExpertArrivals&) = default;
 };
 
-// The slot, of `slots`, in which a memo keeps the costs of a rank that holds `tokens`. Where as many tokens
+// The slot, out of `slots`, in which a memo keeps the costs of a rank with `tokens` tokens. If as many tokens
 // arrive as the rank sends, `tokens` alone decides.
 inline std::size_t memo_slot(std::int64_t tokens, const ExpertArrivals& arriving, std::size_t slots) {
   const std::int64_t from_others = static_cast<std::int64_t>(arriving.tokens) - tokens;
@@ -41,13 +41,13 @@ class ExpertCosts {
 
   void push(std::int64_t tokens, bool backward, const ExpertArrivals& arriving, OpList& ops,
             RangeUse& use) const;
-  // What would arrive if all ranks of its group sent as much as a rank that holds so many tokens.
+  // What arrives if all ranks of its group send as much as a rank with so many tokens.
   [[nodiscard]] ExpertArrivals sent_to_experts(std::int64_t tokens) const;
   // The load of the busiest expert rank over the mean: for the micro-batches of one exchange, and for a
   // micro-batch whose partners in the exchange are like it.
   [[nodiscard]] double load(std::span<const MicroBatch* const> together) const;
   [[nodiscard]] double load(const MicroBatch& micro_batch) const;
-  // Exchanges in a layer's forward or backward; a backward may repeat a forward's.
+  // Number of exchanges in a layer's forward or backward. A backward may repeat a forward's.
   [[nodiscard]] std::size_t exchanges(bool backward) const {
     return backward && basis_.layout.repeats(RecomputeModule::moe) ? 4 : 2;
   }
@@ -67,7 +67,7 @@ class ExpertCosts {
   const AdapterCosts& adapters_;
   const FfnCosts& ffn_;
   std::optional<GemmModel> expert_gemm_;  // framework.expert_kernel
-  double router_load_ = 1;  // of the busiest rank of experts over the mean, by how the router was trained
+  double router_load_ = 1;                // busiest expert rank over the mean, by how the router was trained
 };
 
 }  // namespace equipoise

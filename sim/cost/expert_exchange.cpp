@@ -4,7 +4,7 @@
 
 namespace equipoise {
 
-// The all-to-all buffer of which as much leaves the node, or, within one, the rank.
+// The size of the all-to-all buffer of which as much leaves the node, or, within one node, the rank.
 static double equivalent_buffer(const ExchangeLoad& load, GroupShape group) {
   const double ranks = group.ranks;
   if (load.network_bytes > 0) return load.network_bytes * ranks / (ranks - group.ranks_per_node);
@@ -23,7 +23,7 @@ Op expert_exchange(const ExpertGroup& group, double tokens, double load, Exchang
         to_picoseconds(group.collectives.seconds(Collective::all_to_all, op.bytes, group.ranks, use));
     return op;
   }
-  // Groups of experts are the router's, or, where a study says so, the nodes.
+  // Groups of experts are the router's, or, if a study says so, the nodes.
   ExpertRouting routing{moe.experts, moe.active, group.ranks, moe.groups, moe.groups_of_token};
   if (group.framework.expert_nodes > 0) {
     routing.groups = static_cast<int>(nodes_of(group.ranks));

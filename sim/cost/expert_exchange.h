@@ -27,19 +27,19 @@ namespace equipoise {
 // the busiest over the mean (ExpertArrivals).
 enum class ExchangeWay { to_experts, back };
 
-// Who exchanges, and how it is priced.
+// The ranks that exchange, and how the exchange is priced.
 struct ExpertGroup {
   const ModelShape& model;
   const FrameworkOptions& framework;
   GroupShape ranks;          // the expert-parallel ranks
-  double element_bytes = 2;  // of an activation
+  double element_bytes = 2;  // for an activation
   const CollectiveModel& collectives;
 };
 
-// The exchange of `tokens` tokens of a rank, times `load`: what it sends, or gets, whichever is more. Its
-// bytes are the buffer of an all-to-all: each copy once, those that stay included. DeepEP's are those of an
-// all-to-all that would put as much on the slower kind of link (the network, if there is one), for contention
-// and traces. Throws UserError where the profile cannot price it.
+// The exchange of a rank's `tokens` tokens, times `load`: what it sends, or receives, whichever is more. Its
+// bytes are the buffer of an all-to-all, with each copy once, including those that stay. DeepEP's bytes are
+// those of an all-to-all that loads the slower kind of link equally (the network, if there is one), for
+// contention and traces. Throws UserError if the profile cannot price it.
 Op expert_exchange(const ExpertGroup& group, double tokens, double load, ExchangeWay way, RangeUse& use);
 
 }  // namespace equipoise

@@ -12,7 +12,7 @@ namespace equipoise {
 
 namespace {
 
-// Loads of less are even to a millionth; the shapes of far less are infinite.
+// Smaller skews give loads that are even to a millionth; the shapes of much smaller ones are infinite.
 constexpr double kLeastSkew = 1e-6;
 
 // In (0, 1).
@@ -43,7 +43,7 @@ double expert_load(std::span<const MicroBatch* const> together, RouterSkew skew,
                    int experts_of_rank) {
   const auto holds_none = [](const MicroBatch* micro_batch) { return micro_batch->tokens() == 0; };
   if (skew.skew < kLeastSkew || ranks < 2 || std::ranges::all_of(together, holds_none)) return 1;
-  const double shape = experts_of_rank / (skew.skew * skew.skew);  // of a rank's experts together
+  const double shape = experts_of_rank / (skew.skew * skew.skew);  // for all of a rank's experts
   std::vector<double> load(at(ranks), 0);
   for (const MicroBatch* const micro_batch : together)
     for (const Slice& slice : micro_batch->slices) {
@@ -71,7 +71,7 @@ double router_spread(ExpertRouter router) {
 
 double router_load(double spread, std::uint64_t seed, int ranks, int experts_of_rank) {
   if (spread < kLeastSkew || ranks < 2) return 1;
-  constexpr int kLayers = 1000;  // the mean of their maxima is then known within a hundredth of the spread
+  constexpr int kLayers = 1000;  // which gives the mean of their maxima to within a hundredth of the spread
   const double shape = experts_of_rank / (spread * spread);
   SplitMix64 random(seed);
   double sum = 0;

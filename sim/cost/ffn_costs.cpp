@@ -8,7 +8,7 @@ void FfnCosts::push_up(std::int64_t n, std::int64_t width, bool backward, OpList
   const std::int64_t f = width / basis.layout.tensor;
   const std::int64_t up = (basis.model.gated_ffn ? 2 : 1) * f;
   const std::int64_t h = basis.model.hidden;
-  const auto product = [&](OpName name) {  // gate and up side by side in our own ranks, too
+  const auto product = [&](OpName name) {  // our own ranks, too, run gate and up as one product
     const bool apart = basis.model.gated_ffn && !basis.framework.own_kernels;
     if (backward)
       return apart ? linear.products(name, n, {f, f}, h, use) : linear.products(name, n, {up}, h, use);

@@ -16,7 +16,7 @@ struct FfnCosts {
   const LinearCosts& linear;
 
   void push(std::int64_t tokens, std::int64_t width, bool backward, OpList& ops, RangeUse& use) const;
-  // Its halves: gate and up with the activation, and down.
+  // Its two halves: gate and up with the activation, and down.
   void push_up(std::int64_t tokens, std::int64_t width, bool backward, OpList& ops, RangeUse& use) const;
   void push_down(std::int64_t tokens, std::int64_t width, bool backward, OpList& ops, RangeUse& use) const;
 };

@@ -25,7 +25,7 @@ void count_held(const CostBasis& basis, const MicroBatch& micro_batch, const Sha
     for (const Segment& s : segments) slices[halves && cut.behind(s) ? 1 : 0].push_back(s.slice);
     for (std::size_t half = 0; half < slices.size(); ++half) {
       auto& of_half = slices[half];
-      std::sort(of_half.begin(), of_half.end());  // a document's two chunks lie apart
+      std::sort(of_half.begin(), of_half.end());  // because a document's two chunks are apart
       held[half].documents =
           std::max<std::int64_t>(1, std::unique(of_half.begin(), of_half.end()) - of_half.begin());
     }

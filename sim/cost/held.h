@@ -1,4 +1,4 @@
-// What ranks hold of a micro-batch, as far as local ops depend on it.
+// What ranks hold of a micro-batch, as needed by local ops.
 #pragma once
 
 #include <array>
@@ -12,15 +12,15 @@
 
 namespace equipoise {
 
-// Tokens of a rank, and the number of their documents, which counts where each has kernels of its own
-// (RowOpCosts::rotary): 1 elsewhere.
+// Tokens of a rank, and the number of their documents. The number counts if each document has kernels of its
+// own (RowOpCosts::rotary); elsewhere it is 1.
 struct Held {
   std::int64_t tokens = 0, documents = 1;
   friend bool operator==(const Held&, const Held&) = default;
 };
 using HeldByHalf = std::array<Held, kMostNanoBatches>;
 
-// By rank and nano-batch: all of it in the first where there is only one.
+// By rank and nano-batch; a single nano-batch has all of it.
 void count_held(const CostBasis& basis, const MicroBatch& micro_batch, const Sharding& sharding,
                 std::vector<HeldByHalf>& out);
 

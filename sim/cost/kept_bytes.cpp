@@ -6,13 +6,13 @@
 namespace equipoise {
 namespace {
 
-// Bytes of an element of what a layer's backward needs, by what it is.
+// Bytes per element of each tensor that a layer's backward needs.
 struct KeptBytes {
-  double input = kBf16Bytes;       // of a linear layer
-  double attention = kBf16Bytes;   // attention's output, which is the next linear layer's input, too
-  double activation = kBf16Bytes;  // what an FFN's activation reads
-  double activated = 0;            // what it writes, where that is kept apart from the product
-  double routed = 1;  // token copies that experts hold, over those sent: all are padded to the capacity
+  double input = kBf16Bytes;       // input of a linear layer
+  double attention = kBf16Bytes;   // attention's output, which is also the next linear layer's input
+  double activation = kBf16Bytes;  // input of an FFN's activation
+  double activated = 0;            // output of that activation, if it is kept separately from the product
+  double routed = 1;  // token copies that experts hold over those sent, as all are padded to the capacity
 
   KeptBytes(const Layout& layout, const FrameworkOptions& framework) {
     if (!framework.fused_activation || framework.linear_layers == LinearLayers::torch_eager)
@@ -32,7 +32,7 @@ double adapter_bytes(const ModelShape& m, bool sparse) {
     if (m.is_moe_layer(layer) != sparse) continue;
     for (const LinearLayer& l : m.linear_layers(layer))
       if (m.training.adapts(l.weights)) products += l.routed ? m.moe->active : as_double(l.count);
-    break;  // layers of a kind have equally many
+    break;  // because all layers of a kind have the same number
   }
   return kBf16Bytes * as_double(m.training.lora_dim) * products;
 }
@@ -54,20 +54,21 @@ double kept_bytes(const ModelShape& m, const Layout& layout, const FrameworkOpti
   const double out_local = as_double(m.heads) * m.value_dim() / t;
   double norms = 2 * (h * kBf16Bytes + norm_of(m.norm).kept_row_bytes) / t;  // inputs and statistics
   const Training& training = m.training;
-  // By operator: the layer's input and, with TP, what its first reduce-scatter gave; Q, V, attention, gate.
+  // By operator: keeps the layer's input and, with TP, the result of its first reduce-scatter; also Q, V,
+  // attention and gate.
   if (layout.repeats(RecomputeModule::per_op))
     return kBf16Bytes * ((tensor > 1 ? 2 : 1) * h / t + as_double(m.query_width()) / t +
                          as_double(m.kv_width_of_rank(tensor)) / 2 + out_local + as_double(m.ffn) / t) +
            kFp32Bytes * m.heads / t;
   const bool repeats_norms = layout.repeats(RecomputeModule::layernorm);
-  // What the column-parallel layer behind a norm, or its adapter, keeps of an element of the norm's output.
-  // That one keeps what was gathered over TP, which a norm that is run again does not bring back.
+  // Bytes that the column-parallel layer after a norm, or its adapter, keeps per element of the norm's
+  // output. The adapter keeps what was gathered over TP, which a repeated norm does not restore.
   const auto normed = [&](WeightKind weights, double bytes) {
-    const bool gathered = framework.linear_layers != LinearLayers::fused;  // is kept as the product read it
+    const bool gathered = framework.linear_layers != LinearLayers::fused;  // kept as the product read it
     if (training.trains(weights)) return repeats_norms ? 0 : bytes * (gathered ? t : 1);
     return training.adapts(weights) && (tensor > 1 || !repeats_norms) ? kBf16Bytes * t : 0;
   };
-  // A router reads the second norm's output in bf16. Shared experts read that tensor, too, or its FP8 copy.
+  // A router reads the second norm's output in bf16. Shared experts also read that tensor, or its FP8 copy.
   const bool has_own_copy = sparse && kept.input != kBf16Bytes && m.moe->shared_width() > 0;
   const bool routes = training.trains(WeightKind::router) || training.needs_input(WeightKind::fc1);
   const double routed = routes && !repeats_norms ? kBf16Bytes : 0;
@@ -81,7 +82,7 @@ double kept_bytes(const ModelShape& m, const Layout& layout, const FrameworkOpti
   };
   double ffn = 0;
   if (sparse && !layout.repeats(RecomputeModule::moe)) {
-    // The active experts, and the copies of the inputs sent to them, gathered where they arrive.
+    // The active experts' own tensors, and the copies of the inputs sent to them, gathered where they arrive.
     ffn = kept.routed *
           (ffn_of(as_double(m.moe->expert_ffn * m.moe->active), !layout.repeats(RecomputeModule::moe_act)) +
            (training.needs_input(WeightKind::fc1) ? kept.input : 0) * h * m.moe->active *
@@ -92,7 +93,7 @@ double kept_bytes(const ModelShape& m, const Layout& layout, const FrameworkOpti
     ffn = ffn_of(as_double(m.ffn), true);
   }
   const double attention =
-      training.needs_input(WeightKind::proj) ? kept.attention : kBf16Bytes;  // for its own backward
+      training.needs_input(WeightKind::proj) ? kept.attention : kBf16Bytes;  // needed by its own backward
   return norms + kBf16Bytes * queries_and_keys + attention * out_local + ffn + kFp32Bytes * m.heads / t +
          adapter_bytes(m, sparse);
 }

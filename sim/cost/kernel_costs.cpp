@@ -7,7 +7,7 @@
 
 namespace equipoise {
 
-// torch._scaled_mm is cuBLASLt's product with one scale per tensor, where the profile has its times apart.
+// torch._scaled_mm is cuBLASLt's product with one scale per tensor, if the profile has separate times for it.
 static std::string_view scaled_mm_of(const Profile& profile, const Layout& layout,
                                      const FrameworkOptions& framework) {
   const bool scaled = framework.linear_layers != LinearLayers::fused && layout.precision == Precision::fp8;
@@ -77,11 +77,11 @@ Op KernelCosts::in_order(Op collective, RangeUse& use) const {
   return collective;
 }
 
-// With compute at 1 - q of its rate while an exchange of time D runs, what would take U under it is done
-// after D if U <= (1 - q) D, and else after U + q D: the rest runs on all SMs. So the rank goes on after
-// max(D, U + q D), as if a kernel of q D ran there, too. With n of N SMs taken q is n / N where kernels are
-// launched for the others; kernels of one block for each SM that are not need ceil(N / (N - n)) waves instead
-// of one.
+// While an exchange of time D runs, compute has 1 - q of its rate. Work that takes U alone is then done
+// within D if U <= (1 - q) D, and otherwise after U + q D, because the rest runs on all SMs. So the rank goes
+// on after max(D, U + q D), as if a kernel of q D ran there, too. With n of N SMs taken q is n / N where
+// kernels are launched for the others; kernels of one block for each SM that are not need ceil(N / (N - n))
+// waves instead of one.
 Picoseconds KernelCosts::lost_under(Picoseconds exchange, int exchange_sms, bool told) const {
   const int sms = basis_.profile.device().sms;
   if (exchange_sms == 0 || sms <= 1) return 0;

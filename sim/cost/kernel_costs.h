@@ -13,29 +13,28 @@ class KernelCosts {
  public:
   KernelCosts(const CostBasis& basis, NetworkRates network);
 
-  // A product of m x k with k x n.
   [[nodiscard]] Op gemm(OpName name, std::int64_t m, std::int64_t n, std::int64_t k, RangeUse& use) const;
-  // `groups` products of m x n x k in one launch. `output_bytes`: moved per element of the result.
+  // `groups` products of m x n x k in one launch. `output_bytes` is moved per element of the result.
   [[nodiscard]] Op grouped_gemm(const GemmModel& model, OpName name, GemmRole role, std::int64_t groups,
                                 std::int64_t m, std::int64_t n, std::int64_t k, RangeUse& use,
                                 double output_bytes = 2) const;
   // An elementwise kernel that moves so many bytes.
   [[nodiscard]] Op moves(OpName name, Elementwise op, double bytes, RangeUse& use,
                          ElementwisePass pass = ElementwisePass::forward) const;
-  // An all-gather or a reduce-scatter of `tokens` rows of `width` elements over TP, put in the order of the
-  // sequence.
+  // An all-gather or a reduce-scatter of `tokens` rows of `width` elements over TP, including the copy into
+  // the order of the sequence.
   [[nodiscard]] Op tp_collective(OpName name, std::int64_t tokens, std::int64_t width, RangeUse& use) const;
-  // The same over another group, without putting anything in order.
+  // The same collective over another group, without that copy.
   [[nodiscard]] Op tp_collective(OpName name, std::int64_t tokens, std::int64_t width, GroupShape group,
                                  RangeUse& use) const;
-  // A collective along the sequence with the copy that puts what it moves in order.
+  // A collective along the sequence with the copy that puts the moved rows in order.
   [[nodiscard]] Op in_order(Op collective, RangeUse& use) const;
   // One pipeline hop of a rank's activations (or their gradients) between two stages.
   [[nodiscard]] Op pipeline_send(std::int64_t tokens, int from_stage, int to_stage, RangeUse& use) const;
-  // The time that compute under an exchange of this length loses to the SMs that the exchange holds. `told`:
-  // the compute is launched for the SMs that are left.
+  // The time that compute under an exchange of this length loses to the SMs that the exchange holds. `told`
+  // means that the compute is launched for the remaining SMs.
   [[nodiscard]] Picoseconds lost_under(Picoseconds exchange, int exchange_sms, bool told) const;
-  // The same of an exchange of experts, as an op that runs under it.
+  // The same loss to an exchange of experts, as an op that runs under it.
   [[nodiscard]] Op taken_sms(Picoseconds exchange) const;
 
   [[nodiscard]] const GemmModel& gemm_model() const { return gemm_; }

@@ -1,4 +1,4 @@
-// The costs by which policies decide that pack by what steps take: whole micro-batches.
+// The cost of whole micro-batches, for policies that pack by the time of steps.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,12 @@
 
 namespace equipoise {
 
-// W(d), and whole micro-batches under a sharding rule, for policies that pack by what steps take.
+// W(d), and whole micro-batches under a sharding rule, for policies that pack by the time of steps.
 class LaneWorkload final : public ProfiledWorkload {
  public:
   LaneWorkload(const LayerCosts& costs, std::int64_t window, const ShardRule& rule);
   [[nodiscard]] PassTimes of_micro_batch(const MicroBatch& micro_batch, int degree) const override;
-  // The experts' work: half of a window's tokens arrive less than a rank of it sends.
+  // The time per token of the experts' work: what changes if half as many tokens arrive as the rank sends.
   [[nodiscard]] PassTimes shared_per_token(int degree) const override;
 
  private:
@@ -26,7 +26,7 @@ class LaneWorkload final : public ProfiledWorkload {
   std::int64_t window_;
   ShardRule rule_;
   mutable std::mutex mutex_;
-  mutable std::unique_ptr<MicroBatchCoster> coster_;  // once it is asked
+  mutable std::unique_ptr<MicroBatchCoster> coster_;  // null until it is needed
   mutable MicroBatchCost cost_;
 };
 

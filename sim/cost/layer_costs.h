@@ -1,4 +1,4 @@
-// Everything that prices one layout: a value for each thing that has a price.
+// Everything that prices one layout: a value for each thing with a price.
 #pragma once
 
 #include "sim/cost/attention_costs.h"
@@ -12,7 +12,7 @@ struct LayerCosts {
   LayerCosts(const ModelShape& model, const Layout& layout, const Profile& profile, const RankGrid& grid,
              NetworkRates network, FrameworkOptions framework)
       : basis(model, layout, profile, grid, std::move(framework)), kernels(basis, network) {}
-  LayerCosts(const LayerCosts&) = delete;  // the values refer to each other
+  LayerCosts(const LayerCosts&) = delete;  // because the values refer to each other
   LayerCosts& operator=(const LayerCosts&) = delete;
 
   [[nodiscard]] const ModelShape& model() const { return basis.model; }

@@ -7,8 +7,8 @@
 
 namespace equipoise {
 
-// Tokens of a rank that sends as many as arrive: one without any is priced along it, so that the calls are of
-// shapes that others make, too.
+// Tokens of a rank that sends as many as arrive. A rank without tokens is priced like it, so that its calls
+// have shapes that others use, too.
 static std::int64_t tokens_like(const ExpertArrivals& arriving) {
   return std::max<std::int64_t>(1, std::llround(arriving.tokens));
 }
@@ -155,10 +155,10 @@ void LayerOps::backward(LayerKind kind, std::int64_t n, const ExpertArrivals& ar
                            ElementwisePass::backward));
 }
 
-// torchtitan's policy (torchtitan/parallelisms/parallelize_llama.py at 9dec370) keeps the outputs of
-// attention, of reduce-scatters and of the 1st, 3rd, 5th and 7th product of a layer: Q, V, gate, down. So K,
-// the output projection and up run again, the second not where a reduce-scatter's output stands for it, and
-// everything between products.
+// Recomputes as torchtitan's policy does (torchtitan/parallelisms/parallelize_llama.py at 9dec370). It keeps
+// the outputs of attention, of reduce-scatters and of the 1st, 3rd, 5th and 7th product of a layer: Q, V,
+// gate, down. So K, the output projection and up run again, and everything between products. The output
+// projection does not if a reduce-scatter's output replaces it.
 void LayerOps::push_per_op(std::int64_t n, std::int64_t documents, OpList& ops, RangeUse& use) const {
   if (!basis.layout.repeats(RecomputeModule::per_op)) return;
   const std::size_t first = ops.size();
@@ -182,8 +182,8 @@ void LayerOps::push_per_op(std::int64_t n, std::int64_t documents, OpList& ops, 
 }
 
 // A checkpoint that is not reentrant ends its recomputation with the last tensor that the backward needs
-// (torch.utils.checkpoint, set_checkpoint_early_stop), as torch.compile drops what nobody reads: that tensor
-// is the input of the FFN's last product. torchao's backward casts it anyway.
+// (torch.utils.checkpoint, set_checkpoint_early_stop), and torch.compile drops what nobody reads. That tensor
+// is the input of the FFN's last product, which torchao's backward casts anyway.
 void LayerOps::mark_unneeded(OpList& after) const {
   if (!basis.framework.early_stop || basis.model.training.adapts(WeightKind::fc2)) return;
   std::size_t needed = after.size();

@@ -20,13 +20,13 @@ struct LayerOps {
   const FfnCosts& ffn;
   const ExpertCosts& experts;
 
-  // The local ops of one layer on a rank that holds `tokens` tokens of `documents` documents. A rank that
-  // holds none has the same ops where tokens arrive at its experts, and only those for them take time.
+  // The local ops of one layer on a rank with `tokens` tokens of `documents` documents. If tokens arrive at
+  // the experts of a rank without tokens, it has the same ops, and only those for the experts take time.
   void forward(LayerKind kind, std::int64_t tokens, const ExpertArrivals& arriving, OpList& before,
                OpList& after, RangeUse& use, std::int64_t documents = 1) const;
   void backward(LayerKind kind, std::int64_t tokens, const ExpertArrivals& arriving, OpList& before,
                 OpList& after, RangeUse& use, std::int64_t documents = 1) const;
-  // The same where as many tokens arrive as the rank sends.
+  // The same ops if as many tokens arrive as the rank sends.
   void forward(LayerKind kind, std::int64_t tokens, OpList& before, OpList& after, RangeUse& use) const {
     forward(kind, tokens, experts.sent_to_experts(tokens), before, after, use);
   }

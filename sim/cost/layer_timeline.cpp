@@ -28,7 +28,7 @@ Picoseconds LayerTimeline::left_behind(std::size_t run, std::size_t rank) const 
 void LayerTimeline::append(const LayerTimeline& next) {
   summed_ = false;
   const auto c = at(ranks);
-  const std::size_t joint = comm.size();  // this layer's last run, which goes on as the other's first
+  const std::size_t joint = comm.size();  // this layer's last run, which continues as the other's first
   for (std::size_t i = 0; i < next.exchanges.size(); ++i) {
     Exchange exchange = next.exchanges[i];
     if (i == 0 && exchange.run == 0)
@@ -49,7 +49,7 @@ LayerTimeline::Sums LayerTimeline::make_sums() const {
   const auto c = at(ranks);
   for (std::size_t p = 0; p < syncs(); ++p) {
     const Picoseconds* const run = local.data() + (p + 1) * c;
-    Picoseconds slowest = 0, with_next = 0;  // of the run; of it and the next layer's first, which it joins
+    Picoseconds slowest = 0, with_next = 0;  // of the run; of the run joined with the next layer's first
     for (std::size_t r = 0; r < c; ++r) {
       slowest = std::max(slowest, run[r]);
       with_next = std::max(with_next, run[r] + local[r]);
@@ -79,8 +79,8 @@ static void advance_once(const LayerTimeline& layer, std::span<Picoseconds> cloc
   }
 }
 
-// Layers whose ranks compute under synchronisations. Moving all clocks by one time moves the result by it, so
-// a layer that takes all ranks equally long is followed by layers like it.
+// Layers whose ranks compute under synchronisations. Moving all clocks by one time moves the result by the
+// same time. So once a layer takes all ranks equally long, further layers do, too.
 static void advance_each(const LayerTimeline& layer, int layers, std::span<Picoseconds> clock) {
   const auto c = at(layer.ranks);
   thread_local std::vector<Picoseconds> before;
@@ -102,7 +102,7 @@ void advance_part(const LayerTimeline& layer, std::size_t part, std::span<Picose
   const bool to_end = part == layer.exchanges.size();
   std::size_t run = part == 0 ? 0 : layer.exchanges[part - 1].run;
   const std::size_t last = to_end ? layer.syncs() : layer.exchanges[part].run;
-  const std::size_t from = part == 0 ? layer.syncs() + 1 : run;  // the run that exchanges have eaten into
+  const std::size_t from = part == 0 ? layer.syncs() + 1 : run;  // the run that exchanges have shortened
   for (;; ++run) {
     if (run == last && !to_end) {
       for (std::size_t r = 0; r < c; ++r) clock[r] += layer.exchanges[part].lead[r];

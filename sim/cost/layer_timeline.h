@@ -28,44 +28,44 @@ struct LayerTimeline {
   // exchange (advance_part).
   struct Exchange {
     std::size_t run = 0;  // the run of local work that it lies in
-    // Times by rank. `lead`: from the end of the exchange before it, or the run's begin. `under`: what the
-    // rank computes meanwhile; it goes on when both have ended. `taken`: the part of `under` that is lost to
-    // the SMs that the exchange holds (KernelCosts::taken_sms).
+    // Times by rank. `lead` runs from the end of the exchange before, or from the run's begin. `under` is
+    // what the rank computes meanwhile; it goes on when both have ended. `taken` is the part of `under` that
+    // is lost to the SMs that the exchange holds (KernelCosts::taken_sms).
     std::vector<Picoseconds> lead, duration, under, taken;
     [[nodiscard]] Picoseconds alone(std::size_t rank) const { return std::max(duration[rank], under[rank]); }
     friend bool operator==(const Exchange&, const Exchange&) = default;
   };
-  std::vector<Exchange> exchanges;  // in order; only with expert parallelism
+  std::vector<Exchange> exchanges;  // in order; empty without expert parallelism
 
   [[nodiscard]] std::size_t syncs() const { return comm.size(); }
-  // Makes it one run of local work of length 0 on each rank.
+  // Resets it to one run of local work of length 0 on each rank.
   void reset(int rank_count);
   // Adds local work to the run after the last synchronisation.
   void add_local(int rank, Picoseconds duration) {
     summed_ = false;
     local[comm.size() * at(ranks) + at(rank)] += duration;
   }
-  // Adds a synchronisation of all ranks; what follows is local again.
+  // Adds a synchronisation of all ranks, after which local work follows.
   void add_sync(Picoseconds duration);
   // Sets what `rank` computes while the latest synchronisation communicates.
   void overlap_last(int rank, Picoseconds duration) {
     summed_ = false;
     overlap[(comm.size() - 1) * at(ranks) + at(rank)] = duration;
   }
-  // The part of a run's local work that lies before and in its exchanges.
+  // The part of a run's local work before and in its exchanges.
   [[nodiscard]] Picoseconds left_behind(std::size_t run, std::size_t rank) const;
-  // This layer's work followed by another's (recompute followed by backward).
+  // Appends another layer's work (recompute followed by backward).
   void append(const LayerTimeline& next);
 
-  // What moving clocks over the layer asks of its runs, whatever the clocks are. Without overlap a
-  // synchronisation wipes out the ranks' differences: what lies behind the first one takes all ranks equally
-  // long, up to the last run.
+  // Sums over the layer's runs for moving clocks over it, whatever the clocks are. Without overlap a
+  // synchronisation removes the ranks' differences: from the first up to the last run, all ranks take equally
+  // long.
   struct Sums {
-    bool overlaps = false;    // a rank computes under a synchronisation; the others are of no meaning then
+    bool overlaps = false;    // a rank computes under a synchronisation, so that the other members are unused
     Picoseconds between = 0;  // from the first synchronisation's begin to the last one's end
-    Picoseconds period = 0;   // each further layer like it
+    Picoseconds period = 0;   // time of each further layer like it
   };
-  // Takes the sums once for all that follows: when the layer has all its work.
+  // Computes the sums, once the layer has all its work.
   void sum_up();
   [[nodiscard]] Sums sums() const { return summed_ ? sums_ : make_sums(); }
 
@@ -84,8 +84,8 @@ struct LayerTimeline {
 // they are not taken yet; O(ranks x syncs x layers) where ranks compute under the communication.
 void advance(const LayerTimeline& layer, int layers, std::span<Picoseconds> clock);
 
-// Moves the clocks over one layer from behind exchange part - 1 (part 0: from its begin) to exchange `part`
-// (the last part: to its end). The exchanges themselves, with what is under them, are the caller's.
+// Moves the clocks over one layer from after exchange part - 1 (or its begin, if part is 0) to exchange
+// `part` (or its end, if part is the last). The caller handles the exchanges and what runs under them.
 void advance_part(const LayerTimeline& layer, std::size_t part, std::span<Picoseconds> clock);
 
 // A layer of one micro-batch's forward issued together with a layer of another's backward, on the same ranks
@@ -112,8 +112,8 @@ void walk_layer_pair(std::size_t exchanges, On&& on) {
   on.advance(PairSide::forward, exchanges);
 }
 
-// The same for ranks that wait for no others than their own lane's. Adds to exposed[r] what is left of rank
-// r's exchanges when what ran under them has ended.
+// Does the same for ranks that wait only for their own lane's. Adds to exposed[r] what remains of rank r's
+// exchanges when the compute under them has ended.
 void advance_pair(const LayerTimeline& forward, const LayerTimeline& backward, std::span<Picoseconds> clock,
                   std::span<Picoseconds> exposed);
 

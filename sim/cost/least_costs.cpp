@@ -1,5 +1,5 @@
-// No list of ops takes less time with more tokens. So of all sizes between two no token takes less than the
-// time of the smaller size over the larger size, and the least over all sizes is found by halving.
+// A list of ops takes no less time with more tokens. So for all sizes between two, the time per token is at
+// least the smaller size's time over the larger size. Halving the interval finds the minimum over all sizes.
 #include "sim/cost/least_costs.h"
 
 #include <algorithm>
@@ -16,12 +16,12 @@ namespace {
 
 struct Sizes {
   std::int64_t first, last;
-  double seconds;  // of the first
+  double seconds;  // for the first size
   [[nodiscard]] double least() const { return seconds / as_double(last); }
-  bool operator<(const Sizes& other) const { return least() > other.least(); }  // the smallest is on top
+  bool operator<(const Sizes& other) const { return least() > other.least(); }  // puts the smallest on top
 };
 
-// The least of seconds(n) / n over all n that the profile reaches, or down to `near` times that. 0 where it
+// The minimum of seconds(n) / n over all n that the profile reaches, to within a factor of `near`. 0 if it
 // reaches none.
 template <class Seconds>
 double seconds_of_token(double near, const Seconds& seconds) {
@@ -34,7 +34,7 @@ double seconds_of_token(double near, const Seconds& seconds) {
       seen = std::min(seen, of_first / as_double(first));
       return true;
     } catch (const UserError&) {
-      return false;  // beyond the profile's range, where nothing runs
+      return false;  // beyond the profile's range nothing runs
     }
   };
   for (std::int64_t n = 1; n < (std::int64_t{1} << 32) && look(n, 2 * n - 1); n *= 2) {
@@ -49,7 +49,7 @@ double seconds_of_token(double near, const Seconds& seconds) {
   return open.empty() ? 0 : open.top().least();
 }
 
-// A pass through a layer on a rank, and which of its ops count: those for the rank's own tokens, those for
+// A pass through a layer on a rank, and which of its ops count: those for the rank's own tokens, or those for
 // copies that arrived at its experts.
 struct CountedPass {
   LayerKind kind;
@@ -81,16 +81,15 @@ double seconds_of(const LayerCosts& costs, const CountedPass& pass, std::int64_t
 }
 
 LeastCosts::Layer least_layer(const LayerCosts& costs, LayerKind kind, double near) {
-  const bool shared =
-      is_moe(kind) && costs.layout().expert > 1;  // experts work for what arrives from all ranks
+  const bool shared = is_moe(kind) && costs.layout().expert > 1;  // experts also work for other ranks' tokens
   const ExpertOverlap overlap = costs.framework().expert_overlap;
   const auto of_token = [&](const CountedPass& pass, bool arrives) {
     return seconds_of_token(near, [&](std::int64_t n) {
       return seconds_of(costs, pass, n, arrives ? costs.experts.sent_to_experts(n) : ExpertArrivals{});
     });
   };
-  // Without what arrives from other ranks, whose exchange another micro-batch may hide; and with it, in two
-  // parts, as lanes need not be of one size.
+  // First without what arrives from other ranks, whose exchange another micro-batch may hide; then with it,
+  // in two parts, since lanes may differ in size.
   const auto alone = [&](CountedPass pass) {
     pass.exchanges = overlap != ExpertOverlap::dualpipe;
     return of_token(pass, !shared);
@@ -112,7 +111,7 @@ LeastCosts::Layer least_layer(const LayerCosts& costs, LayerKind kind, double ne
   if (shared) {
     layer.forward_arrived = std::max(0.0, together(forward) - layer.forward_token);
     layer.backward_arrived = std::max(0.0, together(backward) - layer.backward_token);
-    // With what arrives, as in the first forward, no more than both parts.
+    // With arrivals, as in the first forward, the bound is at most the sum of both parts.
     layer.again_token = std::min(layer.again_token, together(again) - layer.forward_arrived);
   }
   const double forward_query = costs.attention.least_forward().per_query;

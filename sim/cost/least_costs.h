@@ -1,5 +1,5 @@
-// What no plan can beat on one rank of a layout: the local ops of a layer and the head at their cost in a
-// micro-batch of the best size, attention by visible pairs.
+// Lower bounds for any plan on one rank of a layout: the local ops of a layer and the head at their cost in a
+// micro-batch of the best size, and attention by visible pairs.
 #pragma once
 
 #include <array>
@@ -11,22 +11,22 @@
 
 namespace equipoise {
 
-// Seconds per token and per visible pair of a query and a key in one layer, and per token in the head.
+// Seconds per token and per visible query-key pair in one layer, and per token in the head.
 struct LeastCosts {
   struct Layer {
     double forward_token = 0, backward_token = 0;
-    double again_token = 0;  // in a forward that is run again
-    // Per token that arrives at experts, whichever rank sent it; 0 where the experts are the rank's own.
+    double again_token = 0;  // for a forward that is repeated
+    // Per token that arrives at experts, from any rank; 0 if the experts are the rank's own.
     double forward_arrived = 0, backward_arrived = 0;
   };
-  std::array<Layer, kLayerKinds> layers{};  // by kind; kinds that the model lacks stay 0
-  Layer layer;                              // the least of all kinds
+  std::array<Layer, kLayerKinds> layers{};  // by kind; 0 for kinds that the model lacks
+  Layer layer;                              // the minimum over all kinds
   double forward_pair = 0, backward_pair = 0;
-  double head_token = 0;  // forward and backward
+  double head_token = 0;  // forward and backward together
 };
 
-// `near`: how close to the best size of a micro-batch, as a factor of its time; the closer, the longer the
-// search takes.
+// `near` is how close to the best size of a micro-batch the search comes, as a factor of its time; a closer
+// search takes longer.
 LeastCosts least_costs(const LayerCosts& costs, double near);
 
 // Of the layouts of one model, framework and network: their degrees of CP, PP and DP, the layers that they
@@ -34,13 +34,13 @@ LeastCosts least_costs(const LayerCosts& costs, double near);
 class SharedLeastCosts {
  public:
   explicit SharedLeastCosts(double near) : near_(near) {}
-  // Threads that ask at once wait for one of them.
+  // Threads that ask for the same layout at once wait for one of them.
   [[nodiscard]] const LeastCosts& of(const LayerCosts& costs);
 
  private:
   double near_;
   std::mutex mutex_;
-  std::map<std::string, LeastCosts> known_;  // guarded by `mutex_`, by all that local ops follow from
+  std::map<std::string, LeastCosts> known_;  // guarded by `mutex_`; the key has all on which local ops depend
 };
 
 }  // namespace equipoise

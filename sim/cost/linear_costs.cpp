@@ -50,9 +50,8 @@ Op LinearCosts::gather_cast(std::int64_t tokens, std::int64_t width, bool is_cas
   return overlaps_tp(is_cast) ? op : kernels.in_order(op, use);
 }
 
-// Asynchronous TP hides neither the first piece of the product that waits for a copy, nor the last copy
-// that waits for a piece; a rank's own part on its way to where others read it; barriers; nor the sum of what
-// came in.
+// What asynchronous TP leaves exposed: the first piece of the product that waits for a copy, or the last copy
+// that waits for a piece; a rank's own part on its way to its readers; barriers; and the sum of what arrived.
 void LinearCosts::fuse(Op& collective, const Op& product, OpList& ops, RangeUse& use) const {
   collective.with_next = true;
   if (!basis.torch_layers()) return;
@@ -85,9 +84,9 @@ void LinearCosts::push_gathered(const Op& product, std::int64_t m, std::int64_t 
   adapters.push_of(product, m, n, k, true, ops, use);
 }
 
-// A row-parallel GEMM ends in a reduce-scatter of its output. Userbuffers (Transformer Engine,
-// split_overlap_rs of comm_gemm_overlap.cpp) cut it in four: each is scattered under the next, which runs on
-// the SMs that the scatter leaves, and nothing hides the last.
+// A row-parallel GEMM ends with a reduce-scatter of its output. Userbuffers (Transformer Engine,
+// split_overlap_rs of comm_gemm_overlap.cpp) cut it in four: each piece is scattered under the next, which
+// runs on the SMs that the scatter leaves free. Nothing hides the last.
 void LinearCosts::push_row(OpName name, std::int64_t m, std::int64_t n, std::int64_t k, OpList& ops,
                            RangeUse& use) const {
   Op product = fused_products(name, m, {n}, k, use);
@@ -101,7 +100,7 @@ void LinearCosts::push_row(OpName name, std::int64_t m, std::int64_t n, std::int
     Op last = scatter;
     if (in_pieces) {
       last.with_next = false;
-      last.launches = 0;  // a framework states them for the whole scatter
+      last.launches = 0;  // because a framework states them for the whole scatter
       last.duration /= kPieces;
       last.bytes /= kPieces;
       scatter.duration -= last.duration;
@@ -130,8 +129,8 @@ void LinearCosts::push_replicated(std::int64_t m, std::int64_t n, std::int64_t k
 }
 
 // Gradients of a GEMM whose forward was m x n x k. Column-parallel: Megatron gathers the input again under
-// the input-gradient GEMM and reduce-scatters that gradient under the weight-gradient GEMM. Row-parallel: the
-// output's gradient is gathered first, exposed.
+// the input-gradient GEMM, and reduce-scatters that gradient under the weight-gradient GEMM. Row-parallel:
+// the output's gradient is gathered first, exposed.
 void LinearCosts::push_gradients(WeightKind weights, std::int64_t m, std::int64_t n, std::int64_t k,
                                  bool column, OpList& ops, RangeUse& use) const {
   push_gradients(weights,

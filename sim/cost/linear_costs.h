@@ -28,11 +28,11 @@ struct LinearCosts {
   const KernelCosts& kernels;
   const AdapterCosts& adapters;
 
-  // The product of m rows of k with weights of these widths next to each other, or its gradient by `name`:
-  // one product, or one per weight where a framework separates them, as one op.
+  // The product of m rows of k with adjacent weights of these widths, or its gradient by `name`. It is one
+  // product, or one per weight if a framework separates them, in one op.
   [[nodiscard]] Op products(OpName name, std::int64_t m, std::initializer_list<std::int64_t> widths,
                             std::int64_t k, RangeUse& use) const;
-  // Products under which a TP collective runs: PyTorch cuts them into one for each TP rank's rows.
+  // Products under which a TP collective runs, which PyTorch cuts into one per TP rank's rows.
   [[nodiscard]] Op fused_products(OpName name, std::int64_t m, std::initializer_list<std::int64_t> widths,
                                   std::int64_t k, RangeUse& use) const;
   void push_column(OpName name, std::int64_t m, std::int64_t n, std::int64_t k, OpList& ops,
@@ -51,13 +51,13 @@ struct LinearCosts {
                                  OpList& ops, RangeUse& use) const;
 
  private:
-  // Whether TP's collectives run under the products of a layer, or of the head; PyTorch compiles layers only.
+  // Whether TP's collectives run under the products of a layer, or of the head. PyTorch compiles only layers.
   [[nodiscard]] bool overlaps_tp(bool of_layer) const {
     return basis.framework.tp_overlap_forward && (of_layer || !basis.torch_layers());
   }
   // Puts a collective, which is pushed next, under its product, with what that costs.
   void fuse(Op& collective, const Op& product, OpList& ops, RangeUse& use) const;
-  // An all-gather over TP of what a linear layer reads: one byte per element where it was cast to FP8 before.
+  // An all-gather over TP of a linear layer's input: one byte per element if it was cast to FP8 before.
   [[nodiscard]] Op gather_cast(std::int64_t tokens, std::int64_t width, bool is_cast, RangeUse& use) const;
 };
 

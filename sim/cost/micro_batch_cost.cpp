@@ -105,7 +105,7 @@ MicroBatchCoster::ModelTimes MicroBatchCoster::model_times(const MicroBatch& mic
 
 void MicroBatchCoster::cost(const MicroBatch& micro_batch, int context, MicroBatchCost& out) {
   shard(micro_batch, context, out);
-  if (rule_.choice != ShardChoice::optimal) cost_sharded(micro_batch, context, out);  // else all is found
+  if (rule_.choice != ShardChoice::optimal) cost_sharded(micro_batch, context, out);
 }
 
 void MicroBatchCoster::shard(const MicroBatch& micro_batch, int context, MicroBatchCost& out,
@@ -123,8 +123,8 @@ void MicroBatchCoster::shard(const MicroBatch& micro_batch, int context, MicroBa
       shard_in_halves(rule, micro_batch, context, rule_.options, attention_, sharding);
     else
       rule.shard(micro_batch, context, rule_.options, attention_, sharding);
-    if (context == 1) join_touching(sharding);  // however a rule cut them for its 2c chunks
-    if (halves) attention_.forget();            // the halves' segments are gone
+    if (context == 1) join_touching(sharding);  // even if a rule cut them for its 2c chunks
+    if (halves) attention_.forget();            // because the halves' segments no longer exist
     if (context > 1) context_form(costs_).check(micro_batch, sharding, halves, costs_);
   };
   if (rule_.choice != ShardChoice::optimal) {
@@ -168,7 +168,7 @@ void MicroBatchCoster::cost_sharded(const MicroBatch& micro_batch, int context,
   count_held(costs_.basis, micro_batch, out.sharding, held_);
   out.arriving.assign(arriving.begin(), arriving.end());
   for (std::size_t mask = 0; mask < kMasks; ++mask) {
-    bool attended = false;  // the mask's attention, which its layers share
+    bool attended = false;  // whether the mask's attention, which its layers share, is done
     for (int k = 0; k < kLayerKinds; ++k) {
       const auto kind = static_cast<LayerKind>(k);
       if (mask_of(kind) != mask || layers[at(k)] == 0) continue;
@@ -213,7 +213,7 @@ namespace {
 constexpr auto kCompute = at(Stream::compute);
 constexpr auto kContext = at(Stream::cp);
 
-// The list without its weight-gradient GEMMs: what they hid is exposed. Adds their time to `weight`.
+// The list without its weight-gradient GEMMs, so that what they hid is exposed. Adds their time to `weight`.
 Picoseconds without_weight_gradients(std::span<const Op> ops, Picoseconds& weight) {
   Picoseconds total = 0;
   for (std::size_t i = 0; i < ops.size(); ++i) {
@@ -233,7 +233,7 @@ Picoseconds without_weight_gradients(std::span<const Op> ops, Picoseconds& weigh
   return total;
 }
 
-// Time of the ops with a mark, without what runs concurrently with the op before.
+// Time of the marked ops, without what runs concurrently with the op before.
 RunTime marked(std::span<const Op> ops, bool Op::*mark) {
   RunTime sum;
   for (std::size_t i = 0; i < ops.size(); ++i) {
@@ -263,7 +263,7 @@ ExchangeSplit split_at_exchanges(std::span<const Op> ops, const TimeOf& time_of)
   return split;
 }
 
-// `lead`: local work of the run that comes before the list.
+// `lead` is local work of the run before the list.
 void add_exchanges(LayerTimeline& timeline, std::size_t run, std::size_t count,
                    std::span<const ExchangeSplit> of_ranks, std::span<const Picoseconds> lead) {
   for (std::size_t e = 0; e < count; ++e) {
@@ -278,7 +278,7 @@ void add_exchanges(LayerTimeline& timeline, std::size_t run, std::size_t count,
   }
 }
 
-// What comes before the first exchange or product of experts, whose sizes the host has to know.
+// What precedes the first exchange or product of experts, whose sizes the host has to know.
 Issued until_routed(const HostOptions& host, std::span<const Op> ops) {
   const auto sized = std::find_if(ops.begin(), ops.end(), [](const Op& op) { return op.arrived; });
   const std::span<const Op> known(ops.begin(), sized);
@@ -295,7 +295,7 @@ const LocalWork& MicroBatchCoster::local_work(LayerKind kind, const Held& held,
   LocalWork& slot = memo_[at(kind)][is_moe(kind) ? memo_slot(tokens, arriving, slots)
                                                  : static_cast<std::size_t>(tokens) % slots];
   if (slot.held == held && slot.arriving == arriving) return slot;
-  slot = LocalWork{};  // of no number of tokens until all of it is there: prices may throw
+  slot = LocalWork{};  // matches no number of tokens until it is complete, because prices may throw
   costs_.layers.forward(kind, tokens, arriving, before_, after_, slot.use, held.documents);
   slot.forward_before = run_time(before_.ops());
   slot.forward_after = run_time(after_.ops());
@@ -363,7 +363,7 @@ void MicroBatchCoster::build_layer(LayerKind kind, MicroBatchCost& out) {
   const auto add_run = [&](const ContextPass& pass, LayerTimeline& timeline, std::size_t run) {
     for (std::size_t r = 0; r < c; ++r) timeline.add_local(static_cast<int>(r), pass.run[run * c + r]);
   };
-  // An exchange, with the run behind it.
+  // Adds an exchange, with the run after it.
   const auto add_exchanged = [&](std::span<const Op> exchanges, const ContextPass& pass,
                                  LayerTimeline& timeline) {
     for (std::size_t e = 0; e < exchanges.size(); ++e) {
@@ -403,8 +403,8 @@ void MicroBatchCoster::build_layer(LayerKind kind, MicroBatchCost& out) {
     timeline->sum_up();
 }
 
-// Forward exchanges lie behind the attention, backward ones come first. Called before what follows the last
-// synchronisation is added, which the forward's leads count from.
+// Forward exchanges follow the attention, backward ones precede it. Must be called before the work after the
+// last synchronisation is added, from which the forward's leads count.
 void MicroBatchCoster::add_layer_exchanges(LayerKind kind, MicroBatchCost& out) {
   const std::size_t k = at(kind);
   const auto c = at(out.ranks);
@@ -422,14 +422,14 @@ void MicroBatchCoster::add_layer_exchanges(LayerKind kind, MicroBatchCost& out) 
   add_exchanges(out.input_gradient[k], 0, costs_.experts.exchanges(true), in_input, {});
 }
 
-// Adds what follows each rank's last synchronisation, with stalls for the host, and counts the rank's work.
+// Adds what follows each rank's last synchronisation, with stalls for the host, and counts the work.
 void MicroBatchCoster::finish_layer(LayerKind kind, MicroBatchCost& out) {
   const std::size_t k = at(kind);
   const auto c = at(out.ranks);
   const std::int64_t calls = costs_.layout().repeats(RecomputeModule::core_attn) ? 2 : 1;  // backward
   const HostOptions& host = costs_.host();
-  const int halves = costs_.layout().nano_batches_of(out.ranks);  // each with attention of its own
-  out.again[k] = out.forward[k];                                  // what follows is the last run's
+  const int halves = costs_.layout().nano_batches_of(out.ranks);  // with attention of their own
+  out.again[k] = out.forward[k];                                  // what follows belongs to the last run
   const std::int64_t first_launches =
       halves * attention_launches(host, false, 1) + launches_of(host, exchanges_.forward, false);
   const std::int64_t last_launches =
@@ -437,9 +437,8 @@ void MicroBatchCoster::finish_layer(LayerKind kind, MicroBatchCost& out) {
   for (std::size_t r = 0; r < c; ++r) {
     const LayerWork of_layer = layer_work(kind, r, out);
     const LocalWork& work = *of_layer.all;
-    // Counts a pass, and returns what the host issues for it and how long the rank takes for it. Of an
-    // exchange only what attention does not cover counts in either: a faster network must not cost the host
-    // its lead.
+    // Counts a pass, and returns what the host issues for it and how long the rank takes. Only what attention
+    // does not cover of an exchange counts in either: a faster network must not cost the host its lead.
     const auto finish = [&](const RunTime& before, const RunTime& after, std::int64_t launches,
                             const ContextPass& pass, std::span<const Op> exchanges,
                             std::vector<Picoseconds>& compute, std::array<Picoseconds, kStreams>& exposed) {
@@ -470,7 +469,7 @@ void MicroBatchCoster::finish_layer(LayerKind kind, MicroBatchCost& out) {
     out.input_gradient[k].add_local(
         rank, of_layer.input.after + stalled(of_backward, backward_spent - work.weight));
     out.weight_gradient[k][r] = work.weight;
-    // A forward that is run again, without what is marked.
+    // A forward that is repeated, without the marked ops.
     RunTime once = work.once_before;
     once += work.once_after;
     out.again[k].local[r] -= work.once_before.total;
@@ -483,8 +482,8 @@ void MicroBatchCoster::finish_layer(LayerKind kind, MicroBatchCost& out) {
     for (Picoseconds& of_stream : *exposed) of_stream /= out.ranks;
 }
 
-// Where the host waits, for documents' lengths or for what the router counts, what comes before and what
-// comes after stall on their own.
+// If the host waits for documents' lengths or the router's counts, the parts before and after stall
+// separately.
 Picoseconds MicroBatchCoster::forward_stall_of(LayerKind kind, const LocalWork& work, Issued forward,
                                                Issued backward) const {
   Picoseconds stall = 0;
@@ -504,7 +503,7 @@ Picoseconds MicroBatchCoster::forward_stall_of(LayerKind kind, const LocalWork& 
 const EndWork& MicroBatchCoster::end_work(std::int64_t tokens) {
   EndWork& slot = end_memo_[at(tokens) % end_memo_.size()];
   if (slot.tokens == tokens) return slot;
-  slot = EndWork{};  // of no number of tokens until all of it is there: prices may throw
+  slot = EndWork{};  // matches no number of tokens until it is complete, because prices may throw
   costs_.ends.embedding(tokens, false, before_, slot.use);
   slot.times[0] = run_time(before_.ops());
   costs_.ends.embedding(tokens, true, before_, slot.use);
@@ -534,7 +533,7 @@ void MicroBatchCoster::build_ends(MicroBatchCost& out) {
   for (std::size_t r = 0; r < c; ++r) {
     const std::int64_t tokens = out.sharding.rank_tokens[r];
     const EndWork& work = end_work(tokens);
-    // Ranks mostly hold the same number: predicted once.
+    // Most ranks hold the same number of tokens, so their prediction is made once.
     if (r == 0 || tokens != out.sharding.rank_tokens[r - 1]) out.use += work.use;
     for (std::size_t e = 0; e < ends.size(); ++e) {
       ends[e]->total[r] = work.times[e].total;

@@ -24,37 +24,36 @@ struct ShardRule {
   ShardOptions options;
 };
 
-// The embedding on the first stage or the head on the last: per rank, all of it and its compute alone.
+// The embedding on the first stage or the head on the last: by rank, all of it and its compute alone.
 struct EndCost {
   std::vector<Picoseconds> total, compute;
-  std::array<Picoseconds, kStreams> exposed{};  // mean of ranks
+  std::array<Picoseconds, kStreams> exposed{};  // mean over ranks
   friend bool operator==(const EndCost&, const EndCost&) = default;
 };
 
-// Attention over all keys up to the query's own, or over a window of them.
+// Two masks: attention over all keys up to the query's own, or over a window of them.
 inline constexpr std::size_t kMasks = 2;
 constexpr std::size_t mask_of(LayerKind kind) {
   return slides(kind) ? 1 : 0;
 }
 
 struct MicroBatchCost {
-  // Makes it that of a micro-batch that does nothing. A result is used again and again, and not every
-  // micro-batch fills all of it (one without CP exchange sends no K and V). Kinds of layers that the model
-  // does not have take no time on no ranks.
+  // Resets it to a micro-batch that does nothing. A result is reused, and not every micro-batch fills all of
+  // it (one without CP exchange sends no K and V). Kinds of layers that the model lacks have no ranks.
   void begin(int context, const LayerCounts& layers);
 
   int ranks = 1;
   Sharding sharding;
-  Sharding chunks;  // the same cut into chunks, of a model whose sliding layers attend to those
+  Sharding chunks;  // the same cut into chunks, for a model whose sliding layers attend to chunks
   [[nodiscard]] const Sharding& seen_by(std::int64_t window) const {
     return window > 0 && !chunks.rank_begin.empty() ? chunks : sharding;
   }
-  EvenedAttention evened{};               // given, as the sharding is
-  std::shared_ptr<const StagePool> pool;  // given, where stages pool their CP ranks
+  EvenedAttention evened{};               // an input, as the sharding is
+  std::shared_ptr<const StagePool> pool;  // an input, if stages pool their CP ranks
   std::vector<ExpertArrivals> arriving;   // by rank
 
-  // By layer kind. `backward` has selective recompute in it where the layout says so; `full` is recompute of
-  // the whole layer (`again`) followed by its backward; `input_gradient` is the backward without weight
+  // By layer kind. `backward` includes selective recompute if the layout has it; `full` is recompute of the
+  // whole layer (`again`) followed by its backward; `input_gradient` is the backward without weight
   // gradients.
   std::array<LayerTimeline, kLayerKinds> forward;
   std::array<LayerTimeline, kLayerKinds> again;
@@ -64,68 +63,67 @@ struct MicroBatchCost {
   std::array<std::vector<Picoseconds>, kLayerKinds> weight_gradient;  // per rank
 
   EndCost embed_forward, embed_backward, head_forward, head_backward;
-  std::vector<Picoseconds> send_next, send_previous;  // per rank, a hop between neighbouring stages
-  std::vector<Picoseconds> send_wrap;                 // last stage to first (virtual stages)
+  std::vector<Picoseconds> send_next, send_previous;  // by rank, for a hop between neighbouring stages
+  std::vector<Picoseconds> send_wrap;                 // from the last stage to the first (virtual stages)
 
-  // Accounting, per rank and layer.
+  // The figures below are per rank and layer.
   std::array<std::vector<Picoseconds>, kLayerKinds> compute_forward, compute_again,
-      compute_backward;  // compute stream, busy
-  // One layer, by mask; with the forward that selective recompute repeats in the backward.
+      compute_backward;  // busy time of the compute stream
+  // One layer's attention by mask; the backward includes the forward that selective recompute repeats.
   std::array<std::vector<Picoseconds>, kMasks> attention_forward, attention_backward;
-  std::array<Picoseconds, kLayerKinds> recomputed{};  // selective, slowest rank
+  std::array<Picoseconds, kLayerKinds> recomputed{};  // selective recompute, on the slowest rank
   std::array<std::array<Picoseconds, kStreams>, kLayerKinds> exposed_forward{}, exposed_again{},
-      exposed_backward{};        // mean of ranks
-  double kv_sent_tokens = 0;     // received by all ranks together, mean of layers
-  double kv_useful_tokens = 0;   // of those, attended to by a query of the receiver
-  std::int64_t cast_tokens = 0;  // as if K and V: what a rank holds, where the plan says what arrives
+      exposed_backward{};        // mean over ranks
+  double kv_sent_tokens = 0;     // received by all ranks together, mean over layers
+  double kv_useful_tokens = 0;   // part of it that a query of the receiver attends to
+  std::int64_t cast_tokens = 0;  // as if K and V: what a rank holds, if the plan says what arrives
   RangeUse use;
   friend bool operator==(const MicroBatchCost&, const MicroBatchCost&) = default;
 };
 
-// Same slices in the same arrangement, so that the costs of one serve for the other where as much arrives at
-// the experts.
+// Whether both have the same slices in the same arrangement. Then the costs of one serve the other if as much
+// arrives at the experts.
 bool costs_alike(const MicroBatch& a, const MicroBatch& b);
 
-// Where the expert-parallel exchanges of a list of local ops lie: what runs before the first and between the
-// two, how long they take, and what runs under them. All zero on a rank that neither sends nor gets tokens,
-// which takes part nevertheless.
-inline constexpr std::size_t kMostExchanges = 4;  // a backward that repeats its layer's forward
+// The expert-parallel exchanges in a list of local ops: what runs before the first and between the two, how
+// long they take, and what runs under them. All are zero on a rank that neither sends nor receives tokens but
+// still takes part.
+inline constexpr std::size_t kMostExchanges = 4;  // for a backward that repeats its layer's forward
 struct ExchangeSplit {
   std::array<Picoseconds, kMostExchanges> lead{}, duration{}, under{}, taken{};
 };
 
-// Local work of one layer on a rank that holds a number of tokens: everything but attention and CP.
+// Local work of one layer on a rank with some number of tokens: everything but attention and CP.
 struct LocalWork {
   Held held{-1};
   ExpertArrivals arriving;
   RunTime forward_before, forward_after, backward_before, backward_after;
-  RunTime once_before, once_after;  // of the forward: what a recomputation leaves out
-  Picoseconds recomputed = 0;       // of the backward: named parts of the forward, run again
-  Picoseconds input_before = 0, input_after = 0, weight = 0;             // a backward split in its two halves
-  ExchangeSplit forward_exchanges, backward_exchanges, input_exchanges;  // of MoE layers
+  RunTime once_before, once_after;  // parts of the forward that a recomputation skips
+  Picoseconds recomputed = 0;       // part of the backward: named parts of the forward that run again
+  Picoseconds input_before = 0, input_after = 0, weight = 0;             // the two halves of a split backward
+  ExchangeSplit forward_exchanges, backward_exchanges, input_exchanges;  // for MoE layers
   std::int64_t before_launches = 0, forward_launches = 0,
-               backward_launches = 0;  // the first: of forward_before
-  Issued behind_lengths;               // of forward_before
-  Issued until_routed;  // of the forward behind its attention, where the host then waits for the counts
+               backward_launches = 0;  // the first one belongs to forward_before
+  Issued behind_lengths;               // part of forward_before
+  Issued until_routed;  // part of the forward after its attention, if the host then waits for the counts
   RangeUse use;
 };
 
-// Where that work lies in a pass. With two nano-batches `before` is the work of the one whose exchange comes
-// first and `after` that of the other one; the rest of their work runs while the first and the last exchange
-// last.
+// The place of that work in a pass. With two nano-batches `before` belongs to the one whose exchange comes
+// first and `after` to the other. The rest of their work runs during the first and the last exchange.
 struct PassWork {
   Picoseconds before = 0, under_first = 0, under_last = 0, after = 0;
 };
 struct LayerWork {
   const LocalWork* all = nullptr;
-  PassWork forward, backward, input;  // the last: a backward without weight gradients
+  PassWork forward, backward, input;  // `input` is a backward without weight gradients
 };
 
-// The embedding and the head on a rank that holds a number of tokens, and what it sends.
+// The embedding and the head on a rank with some number of tokens, and what it sends.
 struct EndWork {
   std::int64_t tokens = -1;
-  std::array<RunTime, 4> times;   // as MicroBatchCost has its ends
-  Picoseconds hop = 0, wrap = 0;  // to a neighbouring stage, from the last to the first
+  std::array<RunTime, 4> times;   // in the order of MicroBatchCost's ends
+  Picoseconds hop = 0, wrap = 0;  // to a neighbouring stage; from the last stage to the first
   RangeUse use;
 };
 
@@ -135,16 +133,15 @@ class MicroBatchCoster {
   MicroBatchCoster(const LayerCosts& costs, const ShardRule& rule);
 
   // Fills `out` for the micro-batch on `context` CP ranks, at whose experts as much arrives as they send.
-  // Throws UserError where the sharding rule refuses it, or where so many ranks cannot share the heads
-  // (Ulysses).
+  // Throws UserError if the sharding rule refuses it, or so many ranks cannot share the heads (Ulysses).
   void cost(const MicroBatch& micro_batch, int context, MicroBatchCost& out);
   // The same in two steps, for ranks whose experts also work for other lanes: the first fills out.sharding,
-  // the second all else. `arriving`: by CP rank. `counts`: the attention calls counted for that sharding,
-  // which may have moved, or none.
+  // the second everything else. `arriving` is by CP rank. `counts` has the attention calls counted for that
+  // sharding, which may have moved; it may be empty.
   void shard(const MicroBatch& micro_batch, int context, MicroBatchCost& out, AttentionCounts& counts);
   void cost_sharded(const MicroBatch& micro_batch, int context, std::span<const ExpertArrivals> arriving,
                     const AttentionCounts& counts, MicroBatchCost& out);
-  // The whole model, all ranks starting together: until the forward ends, and both passes.
+  // Times of the whole model with all ranks starting together: until the forward ends, and for both passes.
   struct ModelTimes {
     Picoseconds forward = 0, both = 0;
   };
@@ -157,7 +154,7 @@ class MicroBatchCoster {
   void cost_sharded(const MicroBatch& micro_batch, int context, MicroBatchCost& out);
   void cost_attention(const MicroBatch& micro_batch, int context, std::int64_t window, MicroBatchCost& out);
   const LocalWork& local_work(LayerKind kind, const Held& held, const ExpertArrivals& arriving);
-  // What a rank does; good until the next call.
+  // What a rank does; valid until the next call.
   LayerWork layer_work(LayerKind kind, std::size_t rank, const MicroBatchCost& out);
   const EndWork& end_work(std::int64_t tokens);
   void build_layer(LayerKind kind, MicroBatchCost& out);
@@ -171,15 +168,15 @@ class MicroBatchCoster {
   const ShardRule& rule_;
   ProfiledAttentionCost attention_;
   // Scratch.
-  ContextExchanges exchanges_;  // of a layer, the same for all layers of a mask, and what lies between them
+  ContextExchanges exchanges_;  // of a layer, equal for all layers of a mask, and the work between them
   ContextPasses passes_;
   OpList before_, after_;
   std::vector<ExpertArrivals> own_;
-  std::vector<LayerWork> works_;  // by rank, of the layer that is built
-  LocalWork both_;                // of two nano-batches
+  std::vector<LayerWork> works_;  // by rank, for the layer under construction
+  LocalWork both_;                // for two nano-batches
   std::vector<HeldByHalf> held_;  // by rank
-  bool halves_ = false;           // of the micro-batch: two nano-batches
-  // A direct-mapped cache by tokens and what arrives, for each kind of layer that the model has.
+  bool halves_ = false;           // whether the micro-batch has two nano-batches
+  // A direct-mapped cache by tokens and arrivals, for each kind of layer that the model has.
   std::array<std::vector<LocalWork>, kLayerKinds> memo_;
   std::vector<EndWork> end_memo_;
   MicroBatchCost other_;  // the second candidate of `optimal`

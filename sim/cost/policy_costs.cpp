@@ -14,8 +14,8 @@ namespace equipoise {
 
 constexpr int kPerOctave = 16;
 constexpr int kOctaves = 31;                        // documents up to 2^31 tokens
-constexpr std::int64_t kFilledCall = 65536;         // query tokens of a call whose waves are full
-constexpr std::int64_t kLongestMeasured = 1 << 22;  // beyond, attention is extended by its quadratic law
+constexpr std::int64_t kFilledCall = 65536;         // query tokens that fill a call's waves
+constexpr std::int64_t kLongestMeasured = 1 << 22;  // beyond it, attention follows its quadratic law
 
 static std::span<const QueryKeys> kernel_pieces(std::span<const Segment> segments, PieceForm form) {
   thread_local std::vector<QueryKeys> pieces;
@@ -37,7 +37,7 @@ ProfiledWorkload::ProfiledWorkload(const LayerCosts& costs, std::int64_t window)
   const int context = costs.layout().context;
   const std::int64_t tokens = std::max<std::int64_t>(1, window / context);
   OpList before, after;
-  Picoseconds linear = 0;  // of all layers
+  Picoseconds linear = 0;  // over all layers
   for (int k = 0; k < kLayerKinds; ++k) {
     const int count = costs.layer_counts()[at(k)];
     if (count == 0) continue;
@@ -60,7 +60,7 @@ ProfiledWorkload::ProfiledWorkload(const LayerCosts& costs, std::int64_t window)
   const double sliding = costs.attention.sliding_share();
   const double backwards = 1 - as_double(costs.model().training.frozen_layers) / layers;
   const bool selective = costs.layout().repeats(RecomputeModule::core_attn);
-  // Attention of one document in a layer, of which a share slides; nothing where that is longer than is
+  // Attention of one document in a layer, of which a share slides. Nothing if that is longer than was
   // measured, or than the clock holds (a large model on a slow device).
   const auto of_layer = [&](std::int64_t length, double share) -> std::optional<double> {
     if (length > kLongestMeasured) return std::nullopt;
@@ -102,7 +102,7 @@ ProfiledWorkload::ProfiledWorkload(const LayerCosts& costs, std::int64_t window)
     const double rest = length % chunk > 0 ? of_layer(length % chunk, 0).value_or(0) : 0;
     return ((1 - sliding) * *whole + sliding * (chunks + rest)) * layers;
   };
-  // Beyond what has a price pairs grow with the square, or with the length under windows alone.
+  // Beyond the priced lengths pairs grow with the square, or under windows alone with the length.
   const double growth = (sliding < 1 ? 2.0 : 1.0) * std::log(2.0) / kPerOctave;
   bool measured = true;
   for (int i = 0; i <= kPerOctave * kOctaves; ++i) {
@@ -124,7 +124,7 @@ double ProfiledWorkload::attention_seconds(std::int64_t tokens) const {
 
 void ProfiledWorkload::on_group(std::span<const std::int64_t> tokens, int degree,
                                 std::span<double> out) const {
-  RangeUse use;  // a decision, not a prediction of the run
+  RangeUse use;  // not the caller's: this is a decision, not a prediction of the run
   const double attention_ranks = as_double(costs_.layout().context) / degree;
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     out[i] = attention_seconds(tokens[i]) * attention_ranks + local_linear_ * as_double(tokens[i]) / degree;
@@ -142,7 +142,7 @@ void ProfiledWorkload::of(std::span<const std::int64_t> tokens, std::span<double
 // ---- Segments ----
 
 double ProfiledAttentionCost::seconds(std::span<const Segment> segments, PieceForm form) const {
-  RangeUse use;  // a decision, not a prediction of the run
+  RangeUse use;  // not the caller's: this is a decision, not a prediction of the run
   const auto layer = [&](std::int64_t window) {
     if (costs_.attention.prices_counts()) {
       counted_.push_back({segments, window, count_segments(segments, form.strided, window)});

@@ -1,4 +1,4 @@
-// The costs by which policies decide, priced by the profile: W(d) of a document for packing, and the
+// The costs by which policies decide, priced from the profile: W(d) of a document for packing, and the
 // attention of segments for sharding.
 #pragma once
 
@@ -13,21 +13,21 @@
 
 namespace equipoise {
 
-// W(d): what a document of d tokens adds to the forward and backward of all layers on one GPU of this layout,
-// in seconds. The packing policies' default cost.
+// W(d), the packing policies' default cost: the seconds that a document of d tokens adds to the forward and
+// backward of all layers on one GPU of this layout.
 //
-// W_l is the time per token of everything but attention at the window's token count, CP and TP communication
-// included. W_a is the attention of the document's share on a CP rank as part of a well filled packed call:
-// the launch and the half-empty waves of a lone document are not its own. Attention is tabulated at 16
-// lengths an octave and interpolated (log-log), so that W of a million documents costs a few milliseconds.
+// W_l is the time per token of everything but attention at the window's token count, including CP and TP
+// communication. W_a is the attention of the document's share on a CP rank as part of a well filled packed
+// call, so it excludes the launch and the half-empty waves of a single document. Attention is tabulated at 16
+// lengths per octave and interpolated (log-log), so that W of a million documents costs a few milliseconds.
 class ProfiledWorkload : public Workload {
  public:
   ProfiledWorkload(const LayerCosts& costs, std::int64_t window);
 
   void of(std::span<const std::int64_t> tokens, std::span<double> out) const override;
-  // Alone on `degree` ranks: its share of the local work, and the CP communication of that degree.
+  // For a document alone on `degree` ranks: its share of the local work, and that degree's CP communication.
   void on_group(std::span<const std::int64_t> tokens, int degree, std::span<double> out) const override;
-  // W is that of a document spread over the layout's CP ranks.
+  // W already assumes a document that is spread over the layout's CP ranks.
   void spread(std::span<const std::int64_t> tokens, int, std::span<double> out) const override {
     of(tokens, out);
   }
@@ -40,8 +40,8 @@ class ProfiledWorkload : public Workload {
   std::vector<double> log_seconds_;  // at lengths 2^(i / 16)
 };
 
-// An attention call over segments of a Sharding, counted: the choice of a sharding rule counts calls, which
-// are not counted again when the chosen sharding is priced.
+// A counted attention call over segments of a Sharding. The choice of a sharding rule counts calls; the price
+// of the chosen sharding reuses the counts.
 struct CountedAttention {
   std::span<const Segment> segments;
   std::int64_t window;
@@ -53,21 +53,21 @@ class ProfiledAttentionCost final : public AttentionCost {
  public:
   explicit ProfiledAttentionCost(const LayerCosts& costs) : costs_(costs) {}
 
-  // Forward seconds of the segments, mean of the model's layers, for sharding rules that choose by cost. The
-  // counted calls are remembered.
+  // Forward seconds of the segments, as a mean over the model's layers, for sharding rules that choose by
+  // cost. The counted calls are remembered.
   [[nodiscard]] double seconds(std::span<const Segment> segments) const override {
     return seconds(segments, PieceForm{});
   }
   // `form` is how the sharding cut them.
   [[nodiscard]] double seconds(std::span<const Segment> segments, PieceForm form) const;
-  // Both passes of one layer. `head_shares`: ranks that share the heads.
+  // Both passes of one layer. `head_shares` is the number of ranks that share the heads.
   [[nodiscard]] AttentionTimes times(std::span<const Segment> segments, PieceForm form, std::int64_t window,
                                      int head_shares, RangeUse& use) const;
 
-  // Forgets the counted calls: their segments are gone.
+  // Forgets the counted calls, whose segments no longer exist.
   void forget() { counted_.clear(); }
-  // The counted calls over segments of the sharding; and those alone remembered again. The segments may have
-  // moved to another Sharding with the memory that they lie in.
+  // Extracts the counted calls over segments of the sharding, and restores only those. The segments may have
+  // moved to another Sharding with their memory.
   [[nodiscard]] AttentionCounts counts_of(const Sharding& sharding) const;
   void remember(const AttentionCounts& counts) { counted_ = counts; }
 
@@ -80,7 +80,7 @@ class ProfiledAttentionCost final : public AttentionCost {
 };
 
 // Adds segments cut where the chunks of their documents end: each sees the keys of its own chunk (Reach). The
-// same of a whole sharding. A window as long as a chunk bounds nothing of them.
+// second form does so for a whole sharding. A window as long as a chunk does not limit them further.
 void cut_into_chunks(std::span<const Segment> segments, std::int64_t chunk, std::vector<Segment>& out);
 void cut_into_chunks(const Sharding& sharding, std::int64_t chunk, Sharding& out);
 

@@ -13,7 +13,8 @@ namespace {
 // Backward: two products, the negation, the halves put together, both added; zeros for what is not rotated,
 // added to them.
 constexpr std::int64_t kOfDocument[] = {12, 7};
-// Once: lengths from ends in two kernels, their copy to the host, all documents put together; backward: that.
+// Once per call: lengths from ends in two kernels, their copy to the host, and the concatenation of all
+// documents; the backward repeats the last.
 constexpr std::int64_t kOnce[] = {4, 1};
 
 }  // namespace
@@ -34,16 +35,16 @@ Op RowOpCosts::rotary(std::int64_t n, std::int64_t documents, ElementwisePass pa
   const double elements = of_head * heads * basis.element_bytes;
   if (basis.torch_layers()) {
     // Queries and keys: read and written, or to fp32 (3), a complex product (4) and back (3). Keys and values
-    // are repeated for all query heads, or what is summed up of their gradients is.
+    // are repeated for all query heads; in the backward their gradients are summed up.
     const double repeated = basis.model.kv_heads < basis.model.heads ? 2 * elements : 0;
     const double rotated = (basis.framework.linear_layers == LinearLayers::torch_eager ? 10 : 2) * elements;
     return kernels.moves(OpName::rope, Elementwise::rope, rotated + repeated, use, pass);
   }
   if (basis.framework.fused_rope)
     return kernels.moves(OpName::rope, Elementwise::rope, 2 * elements, use, pass);
-  // Read and written: half of it negated, the halves put together (2), two products (4), their sum (3), two
-  // concatenations (4). Cosine and sine of the angles in fp32, scaled and then cast, for queries and for
-  // keys. Backward: two products (4), half negated, put together twice (4), zeros, two sums (6).
+  // Read and written: half of it negated, the halves concatenated (2), two products (4), their sum (3), two
+  // concatenations (4). Cosine and sine of the angles in fp32 are scaled and then cast, for queries and for
+  // keys. Backward: two products (4), half negated, two concatenations (4), zeros, two sums (6).
   const bool forward = pass == ElementwisePass::forward;
   const double angles = of_head * 2 * 2 * (5 * kFp32Bytes + basis.element_bytes);
   Op op = kernels.moves(OpName::rope, Elementwise::rope, forward ? 14 * elements + angles : 16 * elements,
@@ -51,7 +52,8 @@ Op RowOpCosts::rotary(std::int64_t n, std::int64_t documents, ElementwisePass pa
   const std::int64_t launched = 2 * (kOnce[at(pass)] + documents * kOfDocument[at(pass)]);
   RangeUse unused;
   const double least =
-      kernels.elementwise().seconds(Elementwise::rope, 1, unused, pass);  // whatever it moves
+      kernels.elementwise().seconds(Elementwise::rope, 1, unused, pass);  // the time of a kernel that moves
+                                                                          // almost nothing
   op.duration += to_picoseconds(as_double(launched - 1) * least * basis.framework.elementwise_slowdown);
   if (!basis.framework.seconds_per_op) op.kernels = static_cast<std::uint32_t>(launched);
   return op;
@@ -61,9 +63,9 @@ Op RowOpCosts::activation(std::int64_t rows, std::int64_t f, ElementwisePass pas
   const std::int64_t up = (basis.model.gated_ffn ? 2 : 1) * f;
   const bool unfused = basis.model.gated_ffn && (!basis.framework.fused_activation ||
                                                  basis.framework.linear_layers == LinearLayers::torch_eager);
-  // Forward: the input, and the output. Unfused: silu(gate), and its product with up.
-  // Backward: the output's gradient and the kept input, and the input's gradient. Unfused: three kernels that
-  // read two and write one, and the gradients of gate and up put together.
+  // Forward: reads the input and writes the output. Unfused: silu(gate), then its product with up. Backward:
+  // reads the output's gradient and the kept input, writes the input's gradient. Unfused: three kernels that
+  // read two and write one, and a concatenation of the gradients of gate and up.
   const bool forward = pass == ElementwisePass::forward;
   const std::int64_t fused_width = forward ? up + f : 2 * up + f;
   const std::int64_t width = unfused ? (forward ? 5 : 13) * f : fused_width;

@@ -17,8 +17,8 @@ Stalls::Stalls(const CostBasis& basis)
                                  (layout.host_link_GBps * 1e9);
 }
 
-// Forward and backward follow each other, so the lead that one leaves is the other's, unless the host waits
-// for the GPU between them.
+// Forward and backward follow each other, so one inherits the lead of the other, unless the host waits for
+// the GPU between them.
 Picoseconds Stalls::for_host(LayerKind kind, Issued pass, Issued before) const {
   const HostOptions& host = basis_.framework.host;
   const bool waits =

@@ -1,4 +1,4 @@
-// How long the GPU waits in a pass of a layer: for the host that issues its kernels, and for copies to the
+// How long the GPU waits in a pass of a layer: for the host that launches its kernels, and for copies to the
 // host's memory and back.
 #pragma once
 
@@ -13,15 +13,15 @@ class Stalls {
  public:
   explicit Stalls(const CostBasis& basis);
 
-  // For the host. `before`: the pass that its rank runs before it.
+  // The wait for the host. `before` is the pass that its rank runs before it.
   [[nodiscard]] Picoseconds for_host(LayerKind kind, Issued pass, Issued before) const;
-  // For the copies of a pass that takes `spent` (Layout::activation_offload): a copy must be complete before
-  // the next layer's begins.
+  // The wait for the copies of a pass that takes `spent` (Layout::activation_offload): a copy must be
+  // complete before the next layer's begins.
   [[nodiscard]] Picoseconds for_copies(LayerKind kind, std::int64_t tokens, Picoseconds spent) const;
 
  private:
   const CostBasis& basis_;
-  Picoseconds per_launch_;                   // of the host
+  Picoseconds per_launch_;                   // time of the host
   std::array<double, 2> offload_seconds_{};  // per token and layer, without experts and with them
 };
 

@@ -13,14 +13,14 @@ namespace {
 using kernels::Communicator;
 using kernels::Pending;
 
-// Wraps a communicator, and owns it where it was split off for this wrapper.
+// Wraps a communicator, and owns it if it was split off for this wrapper.
 class WrappedCommunicator : public Communicator {
  public:
   WrappedCommunicator(Communicator& inner, std::unique_ptr<Communicator> owned)
       : owned_(std::move(owned)), inner_(inner) {}
   [[nodiscard]] int rank() const override { return inner_.rank(); }
   [[nodiscard]] int size() const override { return inner_.size(); }
-  // This wait is not counted: another rank works on its own for as long as it takes.
+  // Not counted as waiting, because another rank works alone for any length of time.
   void patient_barrier() override { inner_.patient_barrier(); }
   void abort(const std::string& reason) override { inner_.abort(reason); }
 
@@ -29,7 +29,7 @@ class WrappedCommunicator : public Communicator {
   Communicator& inner_;
 };
 
-// --- Counting the calls in which a rank waits
+// --- Counts the calls in which a rank waits
 class WaitingCall {
  public:
   explicit WaitingCall(Progress& progress) : progress_(progress) { add(1); }
@@ -102,7 +102,7 @@ class WatchedCommunicator final : public WrappedCommunicator {
   }
 
  private:
-  // The rank waits from here to the end of the statement.
+  // Marks the rank as waiting until the end of the scope.
   struct Waiting {
     WaitingCall call;
     Communicator& inner;
@@ -116,7 +116,7 @@ class WatchedCommunicator final : public WrappedCommunicator {
 // --- Device memory that travels through the host
 using Floats = std::vector<float>;
 
-// Keeps the host's copy until the message has gone.
+// Keeps the host's copy until the message is sent.
 class StagedSend final : public Pending {
  public:
   StagedSend(Floats values, Communicator& host, int to, int tag) : values_(std::move(values)) {

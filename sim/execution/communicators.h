@@ -1,5 +1,5 @@
-// Communicators around another one, which does the work. They keep references; both it and what they are
-// given outlive them. Groups that are split off are of the same kind.
+// Communicators that wrap another one, which does the work. They keep references, so the wrapped communicator
+// and all arguments must outlive them. Groups that are split off are of the same kind.
 #pragma once
 
 #include <memory>
@@ -10,11 +10,11 @@
 
 namespace equipoise::execution {
 
-// Notes in `progress` while its rank waits for others.
+// Records in `progress` when its rank waits for others.
 std::unique_ptr<kernels::Communicator> watched(kernels::Communicator& inner, Progress& progress);
 
-// Ranks of one device talk through host memory: device memory of the backend's type goes to the host as
-// floats, travels there, and comes back. For replays, whose collectives are not timed.
+// Ranks on one device communicate through host memory: values of the backend's type travel there as floats
+// and come back. It serves replays, whose collectives are not timed.
 std::unique_ptr<kernels::Communicator> staged(kernels::Communicator& host, kernels::Backend& backend);
 
 }  // namespace equipoise::execution

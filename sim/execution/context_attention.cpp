@@ -84,8 +84,8 @@ std::int64_t BlockwiseAttention::rows_in_block(int rank) const {
   return sum;
 }
 
-// Keys of a slice lie together in the block, by position: those before a run of queries are its first ones. A
-// rank's own block ends with the queries themselves.
+// Keys of a slice are contiguous in the block, in order of position, so those before a run of queries come
+// first. A rank's own block ends with the queries themselves.
 std::vector<kernels::Piece> BlockwiseAttention::pieces_over_rows(int rank, int owner) const {
   std::vector<kernels::Piece> pieces;
   const RankRows& own = rows_.rows.ranks[at(rank)];
@@ -175,7 +175,7 @@ std::unique_ptr<ContextAttention> make_context_attention(const RankContext& rank
   if (ranks > 1) {
     const ContextRun run = rank.layout.acting_facts().run;
     const bool shares = head_shares(rank.layout, ranks) > 1;
-    // A ring goes round even where nothing is shared; the other forms have nothing to exchange then.
+    // A ring has its steps even if no slice is shared; the other forms then have nothing to exchange.
     if (!shares && run == ContextRun::blocks) return make_ring_attention(rank, rows, index, chunks);
     if (run == ContextRun::tasks) return make_disaggregated_attention(rank, rows, index, chunks);
     if (run == ContextRun::cast) return make_group_cast_attention(rank, rows, index, chunks);

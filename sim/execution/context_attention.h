@@ -1,10 +1,10 @@
-// Attention over the context-parallel (CP) ranks of a lane: which token lies in which row of which rank,
-// where its keys lie in the buffer that attention reads, and what every form of the exchange has.
+// Attention over the context-parallel (CP) ranks of a lane: which token is in which row of which rank, where
+// its keys are in the buffer that attention reads, and what every form of the exchange has.
 //
 // A rank's rows are its segments: first those of slices that it holds whole (placed there), then those of
 // slices that the group shares, each by slice and position. A gathered key buffer holds the keys of the
-// shared slices, slice after slice, each from the first token that the slice attends to; a dependent chunk's
-// keys begin with those of the chunks before it.
+// shared slices, slice after slice, from the first token that the slice attends to. A dependent chunk's keys
+// begin with those of the chunks before it.
 #pragma once
 
 #include <bit>
@@ -25,7 +25,7 @@ namespace equipoise::execution {
 struct RowRun {
   Segment segment;
   std::int64_t row = 0;  // the first
-  std::int64_t key = 0;  // its place in the gathered key buffer; of shared slices
+  std::int64_t key = 0;  // its place in the gathered key buffer, for shared slices
 
   [[nodiscard]] std::int64_t count() const { return segment.queries(); }
 };
@@ -41,23 +41,23 @@ struct RankRows {
 struct MicroBatchRows {
   std::vector<RankRows> ranks;
   std::vector<std::int64_t> slice_key;   // by slice: its first key in the gathered buffer
-  std::vector<std::int64_t> slice_keys;  // by slice: how many
-  std::int64_t keys = 0;                 // of the gathered buffer
-  std::int64_t earlier = 0;              // of those, tokens of the chunks before this one
-  std::int64_t most_rows = 0;            // of any rank
-  std::int64_t shared_tokens = 0;        // of all ranks
-  bool any_local = false;                // a rank holds a slice whole
+  std::vector<std::int64_t> slice_keys;  // by slice: number of keys
+  std::int64_t keys = 0;                 // in the gathered buffer
+  std::int64_t earlier = 0;              // those of them in earlier chunks
+  std::int64_t most_rows = 0;            // on the fullest rank
+  std::int64_t shared_tokens = 0;        // over all ranks
+  bool any_local = false;                // whether a rank holds a slice whole
   // Whether the ranks exchange K and V: the simulator's rule.
   [[nodiscard]] bool exchanges() const { return ranks.size() > 1 && shared_tokens + earlier > 0; }
 };
 
-// The rows of every rank. `sharding` is that of the micro-batch, or that of its inner groups.
+// The rows of every rank. `sharding` is the micro-batch's, or that of its inner groups.
 MicroBatchRows rows_of(const MicroBatch& micro_batch, const Sharding& sharding);
 
-// Attention of the runs over keys that lie as in the gathered buffer. Query rows count from `first_row`.
+// Attention of the runs over keys in the order of the gathered buffer. Query rows count from `first_row`.
 std::vector<kernels::Piece> pieces_over_keys(const MicroBatchRows& rows, std::span<const RowRun> runs,
                                              std::int64_t first_row);
-// Attention of runs whose keys are these rows themselves.
+// Attention of runs over keys in these same rows.
 std::vector<kernels::Piece> pieces_among(std::span<const RowRun> runs, std::int64_t first_row);
 
 // --- Attention of one layer of a micro-batch over the CP ranks of its lane, cut where the op program cuts
@@ -65,11 +65,11 @@ std::vector<kernels::Piece> pieces_among(std::span<const RowRun> runs, std::int6
 // Ulysses, which is round one of the first two where it is nested. Where a lane has one rank, or nothing to
 // exchange, there is nothing but attention, and what stages of a pipeline share out of it.
 
-// What a chunk of a group leaves for the others, on one layer: its K and V, which later chunks attend to, and
-// what their backwards found for its gradients so far.
+// What a chunk of a group keeps for the other chunks, on one layer: its K and V, which later chunks attend
+// to, and the gradients that their backwards have added so far.
 struct ChunkState {
-  Memory keys;       // K, then V, as many rows of each as the chunk's rows have
-  Memory gradients;  // of the same, or nothing yet
+  Memory keys;       // K, then V, each with as many rows as the chunk
+  Memory gradients;  // in the same layout, or empty so far
 };
 
 // One layer of a micro-batch on this rank. Rows are those of the CP rank, rounded up to a multiple of TP.
@@ -78,33 +78,33 @@ struct AttentionRun {
   Memory keys;     // K rows, then V rows from row `capacity` on, each (KV heads, head dim)
   Memory out;      // as query
   Memory log_sum;  // (rows, query heads)
-  // Where ranks share out heads: the same of this rank's heads, of all rows of its inner group.
+  // If ranks share heads: the same run for this rank's heads and all rows of its inner group.
   std::shared_ptr<AttentionRun> of_heads;
 };
 
 // The gradients on their way through a backward.
 struct AttentionGradient {
-  Memory out;    // of the attention's output: given
+  Memory out;    // input: gradient of attention's output
   Memory query;  // found
-  Memory keys;   // found: dK rows, then dV rows from `capacity` on
+  Memory keys;   // result: dK rows, then dV rows from `capacity` on
 };
 
-// A micro-batch as its attention sees it: the same for all layers.
+// A micro-batch as its attention sees it, equal for all layers.
 struct AttentionRows {
-  MicroBatchRows rows;  // of all CP ranks
+  MicroBatchRows rows;  // for all CP ranks
   const MicroBatch* micro_batch = nullptr;
-  int rank = 0;                  // of the CP group
-  Group group;                   // those ranks; where stages even out their attention, the stages
-  Group inner;                   // of the ranks that share out heads
-  std::int64_t padded_rows = 0;  // of this rank, a multiple of TP
-  std::int64_t capacity = 0;     // rows that K and V buffers have, equal on all CP ranks
-  // The chunks before this one, in order: their rows and states by layer are looked up by micro-batch.
+  int rank = 0;                  // in the CP group
+  Group group;                   // the CP ranks; the stages, if stages even out their attention
+  Group inner;                   // the ranks that share heads
+  std::int64_t padded_rows = 0;  // rows of this rank, rounded up to a multiple of TP
+  std::int64_t capacity = 0;     // rows for which K and V buffers have room, equal on all CP ranks
+  // The chunks before this one, in order. Their rows and states by layer are looked up by micro-batch.
   std::vector<int> earlier;
-  bool in_group = false;  // of dependent chunks
+  bool in_group = false;  // whether it is a dependent chunk
   [[nodiscard]] const RankRows& own() const { return rows.ranks[at(rank)]; }
 };
 
-// Where attention finds the chunks of a group.
+// Gives attention access to the chunks of a group.
 class ChunkStates {
  public:
   ChunkStates() = default;
@@ -112,7 +112,7 @@ class ChunkStates {
   ChunkStates& operator=(const ChunkStates&) = delete;
   virtual ~ChunkStates() = default;
   virtual const AttentionRows& rows(int micro_batch) = 0;
-  // The rows of the inner groups of ranks that share out heads, each as one rank.
+  // The rows of the inner groups of ranks that share heads, each group as one rank.
   virtual const AttentionRows& inner_rows(int micro_batch) = 0;
   virtual ChunkState& state(int micro_batch, int layer) = 0;
 };
@@ -124,29 +124,28 @@ class ContextAttention {
   ContextAttention& operator=(const ContextAttention&) = delete;
   virtual ~ContextAttention() = default;
 
-  // Exchange number `sync` and attention number `call` of a forward, in the program's order. A forward begins
-  // with begin_forward, which nothing may precede.
+  // Runs exchange number `sync` and attention number `call` of a forward, in the program's order.
+  // begin_forward must come first.
   virtual void begin_forward(AttentionRun& run, int layer) = 0;
   virtual void forward_sync(int sync) = 0;
   virtual void forward_attend(int call) = 0;
-  // The same of a backward. `again`: every attention call repeats its forward first (selective recompute).
+  // Runs those of a backward. With `again` every call repeats its forward first (selective recompute).
   virtual void begin_backward(AttentionRun& run, AttentionGradient& gradient, int layer, bool again) = 0;
   virtual void backward_sync(int sync) = 0;
   virtual void backward_attend(int call) = 0;
-  // What the layer's ops need afterwards is complete (a dependent chunk's gradients have those of later
-  // chunks).
+  // Completes what the layer's ops need afterwards; a dependent chunk then has later chunks' gradients, too.
   virtual void end_backward() = 0;
 };
 
 // For one micro-batch; keeps references to rank, rows and chunks.
 std::unique_ptr<ContextAttention> make_context_attention(const RankContext& rank, const AttentionRows& rows,
                                                          int index, ChunkStates& chunks);
-// How many CP ranks of a lane of `context` share out its heads.
+// How many CP ranks of a lane of `context` ranks share its heads.
 int head_shares(const Layout& layout, int context);
 
 // --- The forms of context-parallel attention, and the kernel calls that they share.
 
-// A packed attention call over fixed pieces, its plans made when first used. No pieces: nothing is run.
+// A packed attention call over fixed pieces, which makes its plans when first used. It may have no pieces.
 class AttentionCall {
  public:
   AttentionCall(kernels::Backend& backend, const kernels::AttentionShape& shape,
@@ -164,7 +163,7 @@ class AttentionCall {
     if (!forward_) forward_ = backend_.plan_attention(shape_, pieces_, kernels::Pass::forward);
     backend_.attention_forward(*forward_, query, key, value, out, log_sum);
   }
-  // Rows of the gradients below query_rows() and key_rows() are written, no others.
+  // Writes the rows of the gradients below query_rows() and key_rows(), and no others.
   void backward(const void* query, const void* key, const void* value, const void* out, const float* log_sum,
                 const void* out_gradient, const kernels::AttentionGradients& gradients) {
     if (pieces_.empty()) return;
@@ -179,8 +178,8 @@ class AttentionCall {
   std::unique_ptr<kernels::AttentionPlan> forward_, backward_;
 };
 
-// What every form has: the rank, the micro-batch's rows, the chunks of its group up to this one, and what it
-// works on between begin and end.
+// What every form has: the rank, the micro-batch's rows, the chunks of its group up to this one, and its
+// state between begin and end.
 class AttentionForm : public ContextAttention {
  protected:
   AttentionForm(const RankContext& rank, const AttentionRows& rows, int index, ChunkStates& chunks)
@@ -195,12 +194,12 @@ class AttentionForm : public ContextAttention {
     chain_.push_back(&rows);
   }
 
-  // K and V of the same rows.
+  // K and V for the same rows.
   struct KeyRows {
     void* key = nullptr;
     void* value = nullptr;
   };
-  // From row `row` on, in a buffer with K first, then V from row `capacity` on.
+  // The rows from `row` on, in a buffer with K first and V from row `capacity` on.
   [[nodiscard]] KeyRows keys_at(void* keys, std::int64_t row, std::int64_t capacity) const {
     return {rank_.at(keys, row * key_width_), rank_.at(keys, (capacity + row) * key_width_)};
   }
@@ -235,7 +234,7 @@ class AttentionForm : public ContextAttention {
     run_ = &run;
     layer_ = layer;
   }
-  // Where a backward adds to.
+  // Sets where a backward adds gradients.
   void begin_gradients(AttentionGradient& gradient, bool again) {
     gradient_ = &gradient;
     again_ = again;
@@ -243,11 +242,11 @@ class AttentionForm : public ContextAttention {
     rank_.zero(gradient.query.data(), rows_.padded_rows * query_width_);
     gradient.keys = zeroed_keys(rows_.capacity);
   }
-  // Later chunks of the group will attend to these keys.
+  // Keeps the keys for later chunks of the group, which attend to them.
   void keep_keys() {
     if (rows_.in_group) chunks_.state(index_, layer_).keys = run_->keys;
   }
-  // What later chunks found for this one's keys.
+  // Adds the gradients that later chunks found for this one's keys.
   void add_later_chunks() {
     ChunkState& state = chunks_.state(index_, layer_);
     if (!state.gradients) return;
@@ -255,15 +254,15 @@ class AttentionForm : public ContextAttention {
     state.gradients.reset();
   }
 
-  // Sends every rank a message of elements_to(rank), or floats, which pack(rank, message) fills, and takes
-  // that of elements_from(rank) apart with unpack. In each round every rank has one partner, so that also
-  // where a rank's messages go one after the other (NCCL) nobody waits in a circle.
+  // Sends every rank a message of elements_to(rank) elements or floats, filled by pack(rank, message), and
+  // receives elements_from(rank) from it for unpack. In each round every rank has one partner. So no ranks
+  // wait in a circle even if a rank's messages go one after the other (NCCL).
   template <class To, class From, class Pack, class Unpack>
   void exchange_messages(const To& elements_to, const From& elements_from, const Pack& pack,
                          const Unpack& unpack, bool floats = false) {
     kernels::Communicator& group = floats ? *rows_.group.floats : *rows_.group.elements;
     std::vector<Memory> messages;
-    std::vector<std::vector<float>> on_host;  // as communicators of floats take them
+    std::vector<std::vector<float>> on_host;  // for communicators of floats
     std::vector<std::unique_ptr<kernels::Pending>> pending;
     const auto ranks = static_cast<unsigned>(group.size());
     for (unsigned round = 1; round < std::bit_ceil(ranks); ++round) {
@@ -296,7 +295,7 @@ class AttentionForm : public ContextAttention {
   const AttentionRows& rows_;
   int index_;
   ChunkStates& chunks_;
-  kernels::AttentionShape shape_;  // heads that this rank attends with
+  kernels::AttentionShape shape_;  // with the heads of this rank
   std::int64_t query_width_, key_width_;
   std::vector<const AttentionRows*> chain_;  // the chunks of the group up to this one
   AttentionRun* run_ = nullptr;
@@ -305,8 +304,8 @@ class AttentionForm : public ContextAttention {
   bool again_ = false;
 };
 
-// Attention that goes through the keys block by block and joins what it finds: a rank's own rows, and rows of
-// others. Each block is K rows, then V rows.
+// Attention that reads the keys block by block and joins the results: a rank's own rows, and rows of others.
+// Each block is K rows, then V rows.
 class BlockwiseAttention : public AttentionForm {
  public:
   void begin_forward(AttentionRun& run, int layer) final {
@@ -323,7 +322,7 @@ class BlockwiseAttention : public AttentionForm {
  protected:
   using AttentionForm::AttentionForm;
 
-  // The rows of a rank, chunk after chunk, are a block: (chunk, run, row in the block).
+  // The rows of a rank, chunk after chunk, as a block: (chunk, run, row in the block).
   template <class Visit>
   void for_runs(int rank, const Visit& visit) const {
     std::int64_t before = 0;
@@ -335,33 +334,32 @@ class BlockwiseAttention : public AttentionForm {
     }
   }
   [[nodiscard]] std::int64_t rows_in_block(int rank) const;
-  // What a rank's queries see of the rows of `owner`.
   [[nodiscard]] std::vector<kernels::Piece> pieces_over_rows(int rank, int owner) const;
-  // Whether queries see a row of a chunk of the chain, its begin at most.
+  // Whether queries see a row of a chunk of the chain; it suffices to look at the row's begin.
   [[nodiscard]] bool sees(const Segment& queries, std::size_t chunk, const Segment& keys) const {
     const bool same = chunk + 1 < chain_.size() || keys.slice == queries.slice;
     return same && keys.q_begin < queries.q_end;
   }
-  // K and V of this rank's rows, in a block with room for `rows`.
+  // K and V of this rank's rows, in a block with room for `rows` rows.
   [[nodiscard]] Memory own_block(std::int64_t rows) const;
 
   void begin_output(Memory& out, Memory& log_sum) const;
   // Log-sums of rows that have attended to nothing yet.
   [[nodiscard]] Memory empty_log_sums(std::int64_t rows) const;
-  // Joins what the queries find in a block of so many rows to `out`. Nothing where the call has no pieces.
+  // Joins the queries' attention over a block of so many rows to `out`. Without pieces it does nothing.
   void attend(AttentionCall& call, const Memory& block, std::int64_t rows, const Memory& out,
               const Memory& log_sum) const;
-  // Adds to the queries' gradient; returns the block's.
+  // Adds to the queries' gradient and returns the block's.
   [[nodiscard]] Memory differentiate(AttentionCall& call, const Memory& block, std::int64_t rows) const;
-  // Gradients of `count` rows of a chunk of the chain from row `row` on, which this rank holds.
+  // Adds gradients of `count` rows of a chunk of the chain, from row `row` on, which this rank holds.
   void add_gradients(std::size_t chunk, std::int64_t row, std::int64_t count, const KeyRows& found);
-  // Gradients of this rank's block to the chunks that its rows belong to.
+  // Distributes gradients of this rank's block to the chunks that own its rows.
   void spread(const Memory& found, std::int64_t rows);
 
-  Memory again_out_, again_log_sum_;  // where the forward goes that a backward repeats
+  Memory again_out_, again_log_sum_;  // output of a forward that a backward repeats
 };
 
-// Each is a function as make_context_attention is, in the file of its name.
+// Functions like make_context_attention, one per form, each in the file of its name.
 using MakeAttention = decltype(make_context_attention);
 MakeAttention make_disaggregated_attention, make_gathered_attention, make_group_cast_attention,
     make_ring_attention, make_stage_attention, make_ulysses_attention;

@@ -1,5 +1,5 @@
-// Device memory of a rank's activations. What is given back is kept for the next request of the same size
-// class, since a step asks for the same sizes again and again and fresh memory costs page faults.
+// Device memory for a rank's activations. Released memory is kept for the next request of the same size
+// class, since a step requests the same sizes again and again and fresh memory costs page faults.
 #pragma once
 
 #include <bit>
@@ -14,7 +14,7 @@
 
 namespace equipoise::execution {
 
-// A piece of device memory, shared by all who hold it: activations are kept by the backward that needs them.
+// A piece of device memory with shared ownership, because a backward needs activations that others also hold.
 class Memory {
  public:
   Memory() = default;
@@ -38,7 +38,7 @@ class Memory {
   std::shared_ptr<Block> block_;
 };
 
-// One per rank, used by one thread. Outlives every Memory that it gave.
+// Each rank has one, used by one thread. It must outlive every Memory that it gave.
 class MemoryPool {
  public:
   explicit MemoryPool(kernels::Backend& backend) : backend_(backend) {}
@@ -69,7 +69,7 @@ class MemoryPool {
 
  private:
   friend struct Memory::Block;
-  // Four classes an octave: at most a quarter is left over.
+  // Four classes per octave, so that at most a quarter is wasted.
   static std::size_t size_class(std::size_t bytes) {
     const std::size_t least = bytes < 256 ? 256 : bytes;
     const std::size_t step = std::bit_floor(least) / 4;
@@ -86,7 +86,7 @@ inline Memory::Block::~Block() {
   pool->give_back(data, bytes);
 }
 
-// --- Host floats into and out of device memory of the backend's element type.
+// --- Copies of host floats to and from device memory of the backend's element type.
 
 inline std::uint16_t to_bf16(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);

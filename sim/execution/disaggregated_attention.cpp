@@ -19,10 +19,10 @@
 namespace equipoise::execution {
 namespace {
 
-// Rows of one rank with which another rank, or the same one, computes.
+// Rows of one rank that another rank, or the same one, computes with.
 struct MovedRows {
   int owner = 0, rank = 0;
-  std::int64_t row = 0, place = 0, count = 0;  // of the owner, and where they lie on the rank that computes
+  std::int64_t row = 0, place = 0, count = 0;  // rows of the owner, and their place on the rank that computes
 };
 
 class DisaggregatedAttention final : public AttentionForm {
@@ -64,13 +64,13 @@ class DisaggregatedAttention final : public AttentionForm {
   }
 
  private:
-  // The ranks that share out attention, and what each computes.
+  // The ranks that share attention, and what each computes.
   struct Plan {
     std::vector<RankRows> ranks;
     int self = 0;
     bool travels = false, queries_travel = false;
-    std::vector<MovedRows> queries, keys;      // that this rank owns or computes with
-    std::int64_t task_rows = 0, key_rows = 0;  // of this rank's tasks
+    std::vector<MovedRows> queries, keys;      // rows that this rank owns or computes with
+    std::int64_t task_rows = 0, key_rows = 0;  // rows of this rank's tasks
     std::vector<kernels::Piece> pieces = {};
   };
 
@@ -86,7 +86,7 @@ class DisaggregatedAttention final : public AttentionForm {
     call_ = known->second.second.get();
   }
 
-  // The CP ranks of this micro-batch, or of all stages of a tick, whose slices follow each other.
+  // Lists the CP ranks of this micro-batch, or of all stages of a tick with their slices in a row.
   void list_ranks(const StageTick* tick, Plan& plan) {
     if (tick == nullptr) {
       plan.ranks = rows_.rows.ranks;
@@ -111,7 +111,7 @@ class DisaggregatedAttention final : public AttentionForm {
     plan.self = rank_.place.stage * static_cast<int>(context) + rows_.rank;
   }
 
-  // Deals the tasks of all ranks by the simulator's rule, and plans the attention of this rank's.
+  // Deals all ranks' tasks by the simulator's rule, and plans the attention of this rank's tasks.
   void make_plan(const StageTick* tick, Plan& plan) {
     list_ranks(tick, plan);
     Sharding owners;
@@ -177,7 +177,7 @@ class DisaggregatedAttention final : public AttentionForm {
     }
     return pieces;
   }
-  // Runs of a rank that begin before a token of a slice, and how many of their rows lie before it.
+  // Visits a rank's runs that begin before a token of a slice, with the number of their rows before it.
   template <class Visit>
   static void for_runs(const RankRows& held, std::int32_t slice, std::int64_t end, const Visit& visit) {
     for (const auto* runs : {&held.local, &held.shared})
@@ -186,16 +186,16 @@ class DisaggregatedAttention final : public AttentionForm {
           visit(run, std::min(end, run.segment.q_end) - run.segment.q_begin);
   }
 
-  // The rows of one kind, as their owner has them and as the rank that computes with them does.
+  // The rows of one kind, at their owner and at the rank that computes with them.
   struct Field {
     const std::vector<MovedRows>& moved;
     void* owned = nullptr;
     void* placed = nullptr;
     std::int64_t width = 0;
-    bool adds = false;  // to what is there, when they come home
+    bool adds = false;  // whether they are added to what is there when they return
   };
-  // Visits what goes from `owner` to `rank`: (rows at the owner, rows where they are placed, elements or
-  // floats, field).
+  // Visits what goes from `owner` to `rank`: (rows at the owner, rows at their place, elements or floats,
+  // field).
   template <class Visit>
   void for_rows(std::initializer_list<Field> fields, int owner, int rank, std::size_t bytes,
                 const Visit& visit) const {
@@ -221,7 +221,7 @@ class DisaggregatedAttention final : public AttentionForm {
     for_rows(fields, self, self, bytes, [&](void* owned, void* placed, std::int64_t count, bool adds) {
       take(home ? owned : placed, home ? placed : owned, count, adds);
     });
-    // A rank sends as an owner on the way out, and as the one that computed on the way home.
+    // On the way out the owner sends; on the way home the rank that computed does.
     const auto with = [&](int peer, bool sends, const auto& visit) {
       const bool owns = sends != home;
       for_rows(fields, owns ? self : peer, owns ? peer : self, bytes, visit);
@@ -302,9 +302,9 @@ class DisaggregatedAttention final : public AttentionForm {
   }
 
   std::map<const StageTick*, std::pair<Plan, std::unique_ptr<AttentionCall>>> plans_;
-  const Plan* plan_ = nullptr;     // of the op that runs, and
-  AttentionCall* call_ = nullptr;  // the attention of its tasks
-  AttentionRun task_;              // of its tasks: inputs and output
+  const Plan* plan_ = nullptr;     // for the running op
+  AttentionCall* call_ = nullptr;  // attention of its tasks
+  AttentionRun task_;              // inputs and output of its tasks
   AttentionGradient found_;        // their gradients
 };
 

@@ -20,7 +20,7 @@
 
 namespace equipoise::execution {
 
-// The whole of a document and how many tokens it has.
+// A whole document and its number of tokens.
 struct DumpedDocument {
   std::int64_t document = 0;
   std::int64_t tokens = 0;
@@ -28,22 +28,22 @@ struct DumpedDocument {
 
 class Dump {
  public:
-  // Files go below `folder`, which need not be there yet.
+  // Files go below `folder`, which is created if needed.
   explicit Dump(std::filesystem::path folder) : folder_(std::move(folder)) {}
 
   void write_config(const ModelShape& model) const;
   void write_documents(std::span<const DumpedDocument> documents, std::uint64_t seed,
                        std::int64_t vocab) const;
 
-  // `label` is the name of a folder. Values are all of the tensor's, row-major.
+  // `label` is the name of a folder. Values are the whole tensor's, in row-major order.
   void write_weights(const std::string& label, const Tensor& tensor, std::span<const float> values) const;
   void write_gradients(const std::string& label, const Tensor& tensor, std::span<const float> values) const;
-  // `plan`: schema equipoise.plan/1; its first step is the one that ran.
+  // `plan` has schema equipoise.plan/1, and its first step is the one that ran.
   void write_plan(const std::string& label, const nlohmann::json& plan) const;
   void write_loss(const std::string& label, double loss, std::int64_t tokens) const;
 
  private:
-  [[nodiscard]] std::string path_of(const std::filesystem::path& name) const;  // its folder is there
+  [[nodiscard]] std::string path_of(const std::filesystem::path& name) const;  // creates its folder
   void write_tensor(const std::filesystem::path& parent, const Tensor& tensor,
                     std::span<const float> values) const;
 

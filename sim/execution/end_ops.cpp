@@ -99,7 +99,7 @@ void EndOps::head_forward(OpName op) {
       head.log_sum = local_log_sum_;
       return;
     }
-    case OpName::tp_reduce_scatter: {  // statistics of a vocabulary that is dealt out
+    case OpName::tp_reduce_scatter: {  // for the statistics of a sharded vocabulary
       const std::int64_t t = rank_.layout.tensor;
       std::vector<float> mine(static_cast<std::size_t>(2 * rows)),
           all(static_cast<std::size_t>(2 * rows * t));
@@ -136,7 +136,7 @@ void EndOps::head_forward(OpName op) {
   }
 }
 
-// Adds up the losses of all tokens that count. All TP ranks know them, and the first one reports them.
+// Adds up the losses of all tokens with a target. All TP ranks know them, and the first one reports them.
 void EndOps::losses() {
   if (!counts_loss_ || rank_.place.tensor != 0 || run_->padded_rows == 0) return;
   const auto rows = static_cast<std::size_t>(run_->padded_rows);

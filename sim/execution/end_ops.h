@@ -1,5 +1,5 @@
-// The ops at the model's ends on one rank: embedding, and head with loss. The vocabulary is dealt to the TP
-// ranks; the last of them may hold fewer tokens, so that no logits are padded.
+// The ops at the model's ends on one rank: embedding, and head with loss. TP ranks share the vocabulary. The
+// last of them may hold fewer tokens, so that no logits are padded.
 #pragma once
 
 #include <cstddef>
@@ -14,14 +14,14 @@ namespace equipoise::execution {
 // The parts that hold the ends' parameters on this rank.
 struct EndParts {
   Part* embedding = nullptr;
-  Part* head = nullptr;  // the final norm, and the head's weights unless they are the embedding's
+  Part* head = nullptr;  // the final norm, and the head's weights unless the embedding has them
 };
 
 class EndOps {
  public:
   explicit EndOps(const RankContext& rank) : rank_(rank) {}
 
-  // `counts_loss`: of a forward whose activations are kept; one that is run for its keys only does not count.
+  // `counts_loss` is false for a forward that is run only for its keys.
   void begin(BlockRole role, MicroBatchRun& run, EndParts parts, Memory& hidden, bool counts_loss);
   void run(OpName op);
   void end();

@@ -43,7 +43,7 @@ double mean_of_micro_batches(const Step& step, const Weights& losses) {
   return sum / count;
 }
 
-// The sequences that a step's plan says are to be computed: every slice, and every group of dependent chunks.
+// The sequences that a step's plan asks for: every slice, and every group of dependent chunks.
 std::vector<WeightedSequence> sequences_of(const ExecutableStep& step) {
   std::vector<WeightedSequence> sequences;
   for (std::size_t l = 0; l < step.step.lanes.size(); ++l) {
@@ -91,8 +91,8 @@ Equivalence compare(const ExecutableStep& step, const Gathered& gathered, const 
     size += distances.back().size;
     elements += static_cast<double>(reference.tensors()[t].elements());
   }
-  // A gradient that is zero by itself (Q and K of documents of one token) is compared with the others' size:
-  // in fp32 it is what rounding leaves of terms that cancel, a few 1e-7 of that size.
+  // A gradient that is mathematically zero (Q and K of documents of one token) is compared with the size of
+  // the others. In fp32 rounding leaves a few 1e-7 of that size, because terms cancel.
   constexpr double kLeastShare = 1e-2;
   for (std::size_t t = 0; t < distances.size(); ++t) {
     const double least =

@@ -13,7 +13,7 @@
 namespace equipoise::execution {
 namespace {
 
-// Gradient buckets become the first ops of the stage's end.
+// Turns gradient buckets into the first ops of the stage's end.
 void reduce_at_the_end(StageEnd& end) {
   std::vector<OpStep> steps;
   std::vector<Picoseconds> durations;
@@ -28,7 +28,7 @@ void reduce_at_the_end(StageEnd& end) {
   end = {{}, std::move(steps), std::move(durations), {}};
 }
 
-// Tokens of the sample that a micro-batch's slice belongs to: the slice, or the whole group of chunks.
+// Tokens of the sample that a micro-batch's slice belongs to: its own, or those of its whole group of chunks.
 std::int64_t sample_tokens(const Lane& lane, std::size_t j, const Slice& slice) {
   const MicroBatch& micro_batch = lane.micro_batches[j];
   if (micro_batch.chunk.count <= 1) return slice.tokens();
@@ -57,8 +57,8 @@ Samples samples_of(const Lane& lane) {
   return all;
 }
 
-// A sharding rule may round a chunk up and then computes padding behind its tokens. Behind a chunk that
-// others follow lie their tokens, so ranks skip that padding.
+// A sharding rule may round a chunk up, so that padding follows its tokens. If another chunk follows, its
+// tokens take that place, so ranks skip the padding.
 void drop_inner_padding(const MicroBatch& micro_batch, Sharding& sharding) {
   const Chunk& chunk = micro_batch.chunk;
   if (chunk.count == 1 || chunk.index + 1 == chunk.count) return;
@@ -77,7 +77,7 @@ void drop_inner_padding(const MicroBatch& micro_batch, Sharding& sharding) {
   sharding.segments = std::move(kept);
 }
 
-// The moves of these micro-batches, on the stages that run them at the same time.
+// Why stages cannot share the attention of these micro-batches; empty if all recompute equally many layers.
 std::string recompute_fault(const PartOrders& orders, const Layout& layout,
                             std::span<const MicroBatch> micro_batches) {
   const int first = orders.recomputed_layers(0, micro_batches.front());
@@ -93,7 +93,7 @@ void check_no_fault(const std::string& fault) {
     throw UserError("execute: stage_attention_exchange is true: expected ", fault, "; allowed: false");
 }
 
-// Orders the ticks so that neither a stage's own order nor what stages pass on from tick to tick is broken.
+// Orders the ticks so that every stage's own order holds, and also what stages pass on from tick to tick.
 std::vector<Tick> in_order(std::vector<Tick> ticks, const Schedule& schedule) {
   std::vector<std::vector<std::size_t>> ops;  // [stage][op]: its tick
   for (const auto& of_stage : schedule.ops) ops.emplace_back(of_stage.size());
@@ -142,7 +142,7 @@ LaneTicks lane_ticks(const LockstepLane& lane, std::span<const MicroBatchCost> c
   return out;
 }
 
-// The ticks of every lane, from the same prices as the simulator's.
+// The ticks of every lane, with the simulator's prices.
 std::vector<LaneTicks> shared_ticks(const LayerCosts& costs, const ShardRule& rule,
                                     const StepOptions& options, const Step& step) {
   const Layout& layout = costs.layout();
@@ -229,7 +229,7 @@ void check_layout_runs(const ModelShape& model, const Layout& layout) {
     throw UserError("execute: schedule dualpipe needs two copies of each layer; ranks hold one");
   if (model.mtp_layers > 0)
     throw UserError("execute: mtp_layers is ", model.mtp_layers, "; ranks predict one token ahead");
-  if (model.training.frozen != 0)  // with frozen layers the embedding is
+  if (model.training.frozen != 0)  // the embedding is frozen if any layer is
     throw UserError("execute: lora and frozen weights are not run; leave lora and frozen out");
   if (layout.activation_offload > 0)
     throw UserError("execute: parallel.activation_offload is ", std::to_string(layout.activation_offload),

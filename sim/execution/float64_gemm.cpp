@@ -2,7 +2,7 @@
 
 namespace equipoise::execution {
 
-// float64_gemm_isa.cpp, compiled once per instruction set.
+// Defined in float64_gemm_isa.cpp, which is compiled once per instruction set.
 #ifdef __x86_64__
 namespace avx512 {
 extern const Float64Gemm kFloat64Gemm;

@@ -1,6 +1,6 @@
-// C += A B in float64: nearly all the time of the reference. Eigen picks its instructions when it is compiled
-// and Debian's programs run on any processor, so this one product is compiled for three instruction sets and
-// chosen at run time; it is two to four times as fast.
+// C += A B in float64, where the reference spends nearly all its time. Eigen picks its instructions when it
+// is compiled, and Debian's programs run on any processor. So this one product is compiled for three
+// instruction sets and chosen at run time, which makes it two to four times as fast.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +28,7 @@ struct Product {
 
 void add_product(const Product& product);
 
-// What there is for this processor, best first: tests try each.
+// The variants that this processor can run, best first. Tests try each.
 struct Float64Gemm {
   const char* isa = nullptr;
   std::size_t workspace = 0;  // doubles

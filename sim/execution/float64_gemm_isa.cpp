@@ -11,7 +11,7 @@ namespace {
 
 #if defined(__AVX512F__)
 constexpr int kLanes = 8;
-constexpr int kRowsHeld = 8;  // 8 x 3 sums, 3 of B and 1 of A: 28 of 32 registers
+constexpr int kRowsHeld = 8;  // 8 x 3 sums, 3 of B and 1 of A take 28 of 32 registers
 #elif defined(__AVX2__)
 constexpr int kLanes = 4;
 constexpr int kRowsHeld = 4;  // 12 + 3 + 1 of 16
@@ -22,9 +22,9 @@ constexpr int kRowsHeld = 4;
 constexpr int kVectorsHeld = 3;
 constexpr int kColumnsHeld = kVectorsHeld * kLanes;
 
-constexpr int kDepth = 128;                      // a panel of B of so many rows stays in the first cache
-constexpr int kRowBlock = 12 * kRowsHeld;        // with it, a block of A in the second
-constexpr int kColumnBlock = 16 * kColumnsHeld;  // and one of B
+constexpr int kDepth = 128;                      // a panel of B with so many rows fits into the first cache
+constexpr int kRowBlock = 12 * kRowsHeld;        // together with it, a block of A fits into the second
+constexpr int kColumnBlock = 16 * kColumnsHeld;  // as does a block of B
 
 typedef double Vector __attribute__((vector_size(8 * kLanes)));
 

@@ -1,6 +1,6 @@
-// All-gather: the group gathers the K and V of the slices that it shares, each rank attends to them with its
-// own queries; the gradients of K and V go back by a reduce-scatter. Slices that a rank holds whole are
-// attended to during the gather. A lone rank is the same without any exchange.
+// All-gather: the group gathers the K and V of the slices that it shares, and each rank attends to them with
+// its own queries. The gradients of K and V return by a reduce-scatter. A rank attends to slices that it
+// holds whole during the gather. A single rank does the same without any exchange.
 #include <algorithm>
 
 #include "sim/execution/context_attention.h"
@@ -64,8 +64,7 @@ class GatheredAttention final : public AttentionForm {
 
  private:
   enum Which { kLocal, kShared, kBoth };
-  // The local slices are attended to during the exchange and the shared ones after it; without an exchange
-  // all at once.
+  // Local slices come during the exchange and shared ones after it; without an exchange all come at once.
   [[nodiscard]] Which part_of(int call) const {
     if (!exchanges_) return kBoth;
     return call == 0 && rows_.rows.any_local ? kLocal : kShared;
@@ -77,7 +76,7 @@ class GatheredAttention final : public AttentionForm {
   }
   [[nodiscard]] std::int64_t shared_begin() const { return rows_.own().local_rows; }
 
-  // A rank contributes the rows of the chunks before this one and of this one to the gather.
+  // Sets the rows that a rank contributes to the gather: those of this chunk and of the chunks before it.
   void set_blocks() {
     if (!exchanges_) return;
     block_ = 0;
@@ -99,7 +98,7 @@ class GatheredAttention final : public AttentionForm {
       before += held.shared_rows();
     }
   }
-  // Chunks of a group are pieces of one slice, so their keys lie one after the other.
+  // Chunks of a group are pieces of one slice, so their keys are contiguous.
   [[nodiscard]] std::int64_t key_of(std::size_t chunk, const RowRun& run) const {
     return chunk + 1 == chain_.size() ? run.key : run.segment.q_begin - run.segment.kv_begin;
   }
@@ -235,11 +234,11 @@ class GatheredAttention final : public AttentionForm {
   }
 
   bool exchanges_;
-  bool assembles_;  // keys are copied together into one buffer
+  bool assembles_;  // whether keys are copied into one buffer
   AttentionCall local_, shared_;
-  std::int64_t block_ = 0;       // K rows that each rank gives to the gather
-  bool whole_ = false;           // it gives its K and V as they lie
-  Memory keys_, key_gradients_;  // of all shared slices: K, then V
+  std::int64_t block_ = 0;       // K rows that each rank contributes to the gather
+  bool whole_ = false;           // whether it contributes its K and V without a copy
+  Memory keys_, key_gradients_;  // for all shared slices: K, then V
 };
 
 }  // namespace

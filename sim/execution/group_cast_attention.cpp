@@ -24,9 +24,9 @@ struct CastRows {
   std::size_t chunk = 0;
   int stage = 0;
   Segment keys;
-  std::int64_t row = 0;    // of the sender's chunk, or of what it was sent to pass on
+  std::int64_t row = 0;    // in the sender's chunk, or in what it received to pass on
   std::int64_t place = 0;  // among all rows that the receiver gets in the stage
-  int through = 0;         // who hands them over
+  int through = 0;         // the rank that hands them over
 
   [[nodiscard]] std::int64_t count() const { return keys.queries(); }
 };
@@ -45,7 +45,7 @@ class GroupCastAttention final : public BlockwiseAttention {
   void forward_sync(int sync) override { cast(stages_[at(sync)]); }
   void forward_attend(int call) override { attend_call(call, run_->out, run_->log_sum); }
 
-  // While a stage is attended to, the next one arrives and the gradients of the one before it go home.
+  // During the attention of one stage the next arrives, and the gradients of the one before it return.
   void backward_sync(int sync) override {
     const std::size_t number = at(sync), delay = stages_.size() == 1 ? 1 : 2;
     if (number < stages_.size()) cast(stages_[number]);
@@ -69,9 +69,9 @@ class GroupCastAttention final : public BlockwiseAttention {
  private:
   struct Stage {
     std::vector<CastRows> received;           // by place
-    std::vector<std::vector<CastRows>> sent;  // what this rank hands over, by receiver, itself included
+    std::vector<std::vector<CastRows>> sent;  // what this rank hands over, by receiver (which may be itself)
     std::int64_t rows = 0;                    // received
-    // What several ranks of a node need, by the rank that passes it on; and what this rank passes on.
+    // What several ranks of a node need, by the rank that passes it on, and what this rank passes on.
     std::vector<std::vector<CastRows>> to_node;
     std::vector<CastRows> passed;
     std::int64_t passed_rows = 0;
@@ -79,7 +79,7 @@ class GroupCastAttention final : public BlockwiseAttention {
     Memory arrived, gradients;
   };
 
-  // Plans what every rank is sent, and the attention to what this rank is sent.
+  // Plans what every rank receives, and the attention of this rank to what it receives.
   void find_casts() {
     const MicroBatchRows& all = rows_.rows;
     Sharding shared;
@@ -95,7 +95,7 @@ class GroupCastAttention final : public BlockwiseAttention {
       stage.sent.resize(all.ranks.size());
       stage.to_node.resize(all.ranks.size());
     }
-    std::vector<bool> attends(stages_.size(), false);  // if any rank does, the program has the call for all
+    std::vector<bool> attends(stages_.size(), false);  // if any rank attends, the program has the call
     for (std::size_t to = 0; to < all.ranks.size(); ++to) {
       const auto rank = static_cast<int>(to);
       const std::vector<CastRows> casts = casts_to(rank, blocks);
@@ -110,7 +110,7 @@ class GroupCastAttention final : public BlockwiseAttention {
       }
       for (std::size_t s = 0; s < stages_.size(); ++s) {
         std::vector<kernels::Piece> pieces = pieces_over_stage(rank, static_cast<int>(s), casts);
-        // The program counts a share of the chunks before on every rank, also where it holds none of them.
+        // The program counts a share of the earlier chunks on every rank, even on one without any of them.
         const bool reads = s == 0 && all.earlier > 0 && all.ranks[to].shared_rows() > 0;
         attends[s] = attends[s] || reads || !pieces.empty();
         if (rank == rows_.rank)
@@ -122,7 +122,7 @@ class GroupCastAttention final : public BlockwiseAttention {
     for (Stage& stage : stages_) find_passed(stage);
   }
 
-  // Plans what goes to a node once, and where this rank then finds what it passes on.
+  // Plans what goes to a node once, and where this rank finds the rows that it passes on.
   void find_passed(Stage& stage) const {
     for (std::vector<CastRows>& rows : stage.to_node) join_shared(rows);
     join_shared(stage.passed);
@@ -207,7 +207,7 @@ class GroupCastAttention final : public BlockwiseAttention {
     AttentionForm::begin(run, layer);
     block_ = own_block(own_rows_);
   }
-  // A rank attends to its own rows first, then stage by stage.
+  // A rank attends first to its own rows, then to those of each stage.
   void attend_call(int call, const Memory& out, const Memory& log_sum) {
     if (call == 0) {
       attend(own_, block_, own_rows_, out, log_sum);
@@ -225,8 +225,8 @@ class GroupCastAttention final : public BlockwiseAttention {
   }
   static std::int64_t count_of(const std::vector<CastRows>& rows) { return sum_of(rows, &CastRows::count); }
 
-  // Sends every rank the rows outgoing(rank), of which pack(rows, keys) fills a message, and takes those of
-  // incoming(rank) apart with unpack.
+  // Sends every rank the rows outgoing(rank) in a message that pack(rows, keys) fills, and hands the rows of
+  // incoming(rank) to unpack.
   template <class Outgoing, class Incoming, class Pack, class Unpack>
   void exchange(const Outgoing& outgoing, const Incoming& incoming, const Pack& pack, const Unpack& unpack) {
     const auto for_rows = [&](const std::vector<CastRows>& rows, const Memory& message, const auto& visit) {
@@ -246,7 +246,7 @@ class GroupCastAttention final : public BlockwiseAttention {
                       [&](int from, const Memory& message) { for_rows(incoming(from), message, unpack); });
   }
 
-  // Messages go to the ranks that pass rows on; a rank also hands over to itself.
+  // Messages go to the ranks that pass rows on, which may be the sender itself.
   void cast(Stage& stage) {
     stage.arrived = rank_.elements(2 * stage.rows * key_width_);
     const Memory passed = rank_.elements(2 * stage.passed_rows * key_width_);
@@ -269,7 +269,7 @@ class GroupCastAttention final : public BlockwiseAttention {
              [&](int from) { return of_rank(from, &CastRows::through, stage.received); }, pack, take);
     for (const CastRows& rows : stage.sent[at(rows_.rank)]) take(rows, held(rows));
   }
-  // Blocks that came without a key that is seen have gradients of zero.
+  // Blocks that came without a visible key have gradients of zero.
   void reduce(Stage& stage) {
     if (!stage.gradients) stage.gradients = zeroed_keys(stage.rows);
     const Memory passed = zeroed_keys(stage.passed_rows);
@@ -297,7 +297,7 @@ class GroupCastAttention final : public BlockwiseAttention {
   std::int64_t own_rows_ = 0;
   AttentionCall own_;
   std::vector<Stage> stages_;
-  std::vector<Stage*> attended_;  // of which some rank sees a key, in order
+  std::vector<Stage*> attended_;  // stages of which some rank sees a key, in order
   int node_ranks_ = 0;            // CastTokens::node_ranks
   Memory block_;
 };

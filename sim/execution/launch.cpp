@@ -39,23 +39,24 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-// About twice what Open MPI takes for its book-keeping and for the messages between ranks.
+// About twice what Open MPI takes for its bookkeeping and for the messages between ranks.
 constexpr std::uintmax_t kFolderBytes = 16 << 20;
 constexpr std::uintmax_t kFolderBytesOfRank = 8 << 20;
 
-constexpr int kLookMilliseconds = 200, kStartLookMilliseconds = 20;  // until all ranks have been seen
+constexpr int kLookMilliseconds = 200, kStartLookMilliseconds = 20;  // between looks, until all ranks are
+                                                                     // seen
 // The supervisor waits a little longer than the ranks, which usually find the fault themselves.
 constexpr double kPatienceSeconds = 5;
-// mpirun is given this long to end all ranks after one has said what is wrong, or the supervisor has died.
+// How long mpirun may take to end all ranks after one has reported a fault, or the supervisor has died.
 constexpr double kFaultSeconds = 5;
-constexpr double kStartSeconds = 20;  // without a single rank: mpirun hangs
+constexpr double kStartSeconds = 20;  // without a single rank mpirun hangs
 constexpr std::chrono::seconds kOrphansEnd{3};
 
 // --- What is planned: the machine, the files, the command
-// Reads what there is: nothing of a process that ends meanwhile.
+// The whole text of a file; a process that ends meanwhile has none.
 std::string all_of(const fs::path& path) {
   std::ostringstream text;
-  text << std::ifstream(path).rdbuf();  // an iterator would throw
+  text << std::ifstream(path).rdbuf();  // because an iterator would throw
   return text.str();
 }
 
@@ -97,7 +98,7 @@ int count_cores() {
   return std::max(1, static_cast<int>(count));
 }
 
-// A container that forbids it also forbids a process to read its own memory this way.
+// A container that forbids this also forbids a process to read its own memory this way.
 bool can_read_processes() {
   int from = 1;
   int to = 0;
@@ -106,7 +107,7 @@ bool can_read_processes() {
   return process_vm_readv(getpid(), &local, 1, &remote, 1, 0) == static_cast<ssize_t>(sizeof to);
 }
 
-// Takes the first folder with enough space. Memory comes first: a disk would be written to again and again.
+// Takes the first folder with enough space, memory first: a disk would be written to again and again.
 std::string make_job_folder(int ranks) {
   const std::uintmax_t bytes =
       kFolderBytes + static_cast<std::uintmax_t>(std::max(ranks, 1)) * kFolderBytesOfRank;
@@ -124,7 +125,7 @@ std::string make_job_folder(int ranks) {
                   " MiB in one of these, found less, or no right to write: ", tried);
 }
 
-// The files of that folder.
+// The files of the job's folder.
 std::string ranks_stderr(const std::string& folder) {
   return folder + "/stderr";
 }
@@ -158,8 +159,8 @@ std::vector<int> children_of(int pid) {
   return children;
 }
 
-// Kills and reaps all children of this process and those they leave behind. The kernel may not let go of one:
-// then it returns after a few seconds.
+// Kills and reaps all children of this process and those they leave. It returns after a few seconds even if
+// the kernel does not release one.
 void kill_children() {
   for (int tries = 0; tries < 300; ++tries) {
     pid_t reaped = 0;
@@ -171,7 +172,7 @@ void kill_children() {
   }
 }
 
-// The rank of a process that mpirun has started; empty if it is no rank, or not one yet.
+// The rank of a process that mpirun started; empty if it is no rank, or not yet.
 std::string rank_of(int pid) {
   constexpr std::string_view kRank = "OMPI_COMM_WORLD_RANK=";
   std::ifstream environment("/proc/" + std::to_string(pid) + "/environ");
@@ -187,28 +188,28 @@ bool has_rank_below(int pid) {
                              [](int child) { return !rank_of(child).empty() || has_rank_below(child); });
 }
 
-// The signal that ended a process for which nobody has waited yet; 0 if there was none or it cannot be known.
+// The signal that ended a process for which nobody has waited yet; 0 if there was none or it is unknown.
 int signal_of_ended(int pid) {
   const std::string stat = all_of("/proc/" + std::to_string(pid) + "/stat");
-  const std::size_t last = stat.find_last_of(' ');  // field 52, the status that a parent will be told
+  const std::size_t last = stat.find_last_of(' ');  // field 52, the status that a parent will receive
   return last == std::string::npos ? 0 : std::atoi(stat.c_str() + last) & 0x7f;
 }
 
 // Watches the ranks under mpirun. mpirun may miss the end of a rank that dies while it starts, and then waits
-// for ever; or it ends the others, too, and does not say which rank ended first.
+// forever. Or it ends the others, too, and does not say which rank ended first.
 class SeenRanks {
  public:
   struct Rank {
     std::string number;
-    int file = -1;   // readable once the process has ended; -1 after that
-    int signal = 0;  // that ended it; 0: none, or mpirun was told before we looked
+    int file = -1;   // readable once the process has ended; -1 afterwards
+    int signal = 0;  // the signal that ended it; 0: none, or mpirun was told before we looked
   };
   SeenRanks(pid_t launcher, int ranks, const sigset_t& signals)
       : launcher_(launcher),
         ranks_(at(ranks)),
         signals_(signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK)) {}
 
-  // Waits until a signal comes, a rank ends or it is time to look again. Returns the signal, or 0.
+  // Waits until a signal arrives, a rank ends or it is time to look again. Returns the signal, or 0.
   int wait() {
     for (const int child : children_of(launcher_))
       if (!rank_by_pid_.contains(child) && process_state(child) != ProcessState::gone)
@@ -218,7 +219,7 @@ class SeenRanks {
     for (const auto& [pid, rank] : rank_by_pid_) events.push_back({rank.file, POLLIN, 0});
     poll(events.data(), events.size(),
          rank_by_pid_.size() < ranks_ ? kStartLookMilliseconds : kLookMilliseconds);
-    const Rank* ended = nullptr;  // if several ended since the last look: one that mpirun did not end
+    const Rank* ended = nullptr;  // of several that ended since the last look, one that mpirun did not end
     for (std::size_t next = 1; auto& [pid, rank] : rank_by_pid_) {
       if (events[next++].revents == 0) continue;
       close(std::exchange(rank.file, -1));
@@ -229,15 +230,15 @@ class SeenRanks {
     signalfd_siginfo signal{};
     return read(signals_, &signal, sizeof signal) == sizeof signal ? static_cast<int>(signal.ssi_signo) : 0;
   }
-  // The rank that ended first, as "rank 1 died: signal 9 (Killed)"; empty: none. `signal`: where it is known
-  // otherwise.
+  // The rank that ended first, as "rank 1 died: signal 9 (Killed)"; empty if none did. `signal` is the signal
+  // if another source knows it.
   [[nodiscard]] std::string death(int signal = 0) const {
     if (first_ended_ == nullptr) return "";
     if (first_ended_->signal != 0) signal = first_ended_->signal;
     return "rank " + first_ended_->number + " died" + (signal > 0 ? ": " + text_of_signal(signal) : "");
   }
-  // What the ranks cannot see themselves: one that ended while others have yet to start, all stopped, or
-  // mpirun.
+  // What ranks cannot see themselves: one of them ended while others have yet to start, or all of them or
+  // mpirun are stopped.
   [[nodiscard]] std::string wrong() const {
     if (first_ended_ != nullptr) return death();
     if (process_state(launcher_) == ProcessState::stopped)
@@ -257,7 +258,7 @@ class SeenRanks {
   const Rank* first_ended_ = nullptr;
 };
 
-// The rank that a signal ended, and the signal, by what mpirun says.
+// The rank that a signal ended, and the signal, as mpirun reports them.
 struct KilledRank {
   int rank = 0, signal = 0;
 };
@@ -276,9 +277,9 @@ struct Supervision {
   int ranks;
   std::string folder;
   HealthLimits limits;
-  pid_t caller;      // the parent: when it dies, the ranks end
-  sigset_t signals;  // blocked: SIGCHLD and those that end the ranks
-  sigset_t before;   // the ranks' mask
+  pid_t caller;      // the parent; when it dies, the ranks end
+  sigset_t signals;  // the blocked ones: SIGCHLD and those that end the ranks
+  sigset_t before;   // the signal mask of the ranks
 };
 
 pid_t start_launcher(const Supervision& job) {
@@ -301,7 +302,7 @@ pid_t start_launcher(const Supervision& job) {
   _exit(kRankFailed);
 }
 
-// Copies what the ranks wrote to stderr. False if there was nothing.
+// Copies what the ranks wrote to stderr. Returns false if there was nothing.
 bool pass_on(int from) {
   std::array<char, 4096> buffer{};
   bool any = false;
@@ -310,12 +311,11 @@ bool pass_on(int from) {
   return any;
 }
 
-// Starts mpirun and watches the run to its end, in a process that has no other children. Returns the exit
-// status.
+// Starts mpirun and watches the run to its end, in a process without other children. Returns the exit status.
 int supervise(const Supervision& job) {
-  prctl(PR_SET_CHILD_SUBREAPER, 1);  // ranks whose mpirun is gone become our children
+  prctl(PR_SET_CHILD_SUBREAPER, 1);  // so that ranks whose mpirun has ended become our children
   prctl(PR_SET_PDEATHSIG, SIGTERM);
-  setsid();  // a terminal's signals reach the caller only
+  setsid();  // so that a terminal's signals reach only the caller
   mkfifo(ranks_stderr(job.folder).c_str(), 0600);
   const int errors = open(ranks_stderr(job.folder).c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC);
   const pid_t launcher = start_launcher(job);
@@ -345,7 +345,7 @@ int supervise(const Supervision& job) {
   ranks_spoke |= pass_on(errors);
   if (interrupted) return 128 + SIGTERM;
   const std::string words = all_of(launcher_stderr(job.folder));
-  constexpr int kBySignal = 128;  // a status above it is that of a process that a signal ended
+  constexpr int kBySignal = 128;  // a higher status means that a signal ended the process
   if (const std::string told = all_of(fault_file(job.folder)); !told.empty())
     fault = told;
   else if (fault.empty() && WIFEXITED(status) && WEXITSTATUS(status) > kBySignal && !killed_rank(words))
@@ -364,8 +364,8 @@ bool is_a_log_line(const std::string& line) {
   return line.find("ORTE_ERROR_LOG") != std::string::npos || line.rfind("[warn] Epoll", 0) == 0;
 }
 
-// Whether a rank ended with a status of its own and has told the user why. Where mpirun has lost its message
-// about that, what the ranks said is the only sign.
+// Whether a rank ended with a status of its own and told the user why. If mpirun's message about it was lost,
+// the ranks' output is the only sign.
 bool tells_of_a_status(const std::string& words, bool ranks_spoke) {
   for (const char* sign :
        {"non-zero status", "a non-zero exit code", "MPI_ABORT was invoked", "exiting improperly"})
@@ -401,7 +401,7 @@ LaunchCommand launch_command(const LaunchHost& host, const std::string& folder, 
   words.insert(words.end(), {"/bin/sh", "-c", "exec \"$@\" 2>\"$0\"", ranks_stderr(folder), program});
   words.insert(words.end(), arguments.begin(), arguments.end());
 
-  // All ranks are on one host: they need no network, no remote shell and no batch system.
+  // All ranks are on one host, so they need no network, no remote shell and no batch system.
   command.variables = {{"OMPI_MCA_plm", "isolated"},
                        {"OMPI_MCA_btl", "vader,self"},
                        {"OMPI_MCA_orte_tmpdir_base", folder},
@@ -410,7 +410,7 @@ LaunchCommand launch_command(const LaunchHost& host, const std::string& folder, 
   if (crowded) command.variables.emplace_back("OMPI_MCA_mpi_yield_when_idle", "1");
   if (!host.reads_processes)
     command.variables.emplace_back("OMPI_MCA_btl_vader_single_copy_mechanism", "none");
-  // A rank computes on one core, as a GPU would on itself.
+  // A rank computes on one core, as it would on one GPU.
   command.defaults = {{"OMP_NUM_THREADS", "1"}};
   return command;
 }
@@ -438,11 +438,11 @@ int run_ranks(int ranks, const std::vector<std::string>& arguments, const Health
   const std::string folder = make_job_folder(ranks);
   const LaunchCommand command = launch_command(host, folder, ranks, program, arguments);
 
-  // From here on signals are taken one by one, except those that nohup or a shell had ignored.
+  // From here on signals are handled one by one, except those that nohup or a shell had ignored.
   sigset_t signals;
   sigset_t before;
   sigemptyset(&signals);
-  std::signal(SIGCHLD, SIG_DFL);  // or nobody could be waited for
+  std::signal(SIGCHLD, SIG_DFL);  // otherwise nobody could be waited for
   for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP}) {
     struct sigaction action {};
     if (sigaction(signal, nullptr, &action) == 0 && action.sa_handler != SIG_IGN) sigaddset(&signals, signal);
@@ -451,8 +451,8 @@ int run_ranks(int ranks, const std::vector<std::string>& arguments, const Health
 
   std::fflush(nullptr);
   const pid_t caller = getpid();
-  // The supervisor is a process of its own, so that it alone has the ranks as descendants, and so that one of
-  // the two is left to clean up if the other is killed.
+  // The supervisor is a separate process. So it alone has the ranks as descendants, and if the caller or it
+  // is killed, the other can clean up.
   const pid_t supervisor = fork();
   int interrupted = 0;
   int status = supervisor == 0 ? supervise({command, ranks, folder, limits, caller, signals, before}) : 0;

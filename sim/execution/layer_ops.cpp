@@ -46,7 +46,7 @@ void add_weight_gradient(const RankContext& rank, Part& part, const WeightProduc
                     rank.at(product.out_gradient, product.out_offset), product.input.data(),
                     rank.at(part.gradients, shard_of(part, product.shard).offset));
   part.touched[product.shard] = 1;
-  // A product over gate and up sets both.
+  // A product over gate and up touches both tensors.
   if (product.outputs > shard_of(part, product.shard).rows) part.touched[product.shard + 1] = 1;
 }
 
@@ -153,7 +153,7 @@ Memory LayerOps::gathered(const Memory& rows, std::int64_t width) {
   rank_.tensor.elements->all_gather(rows.data(), all.data(), run_->sequence_rows * width);
   return all;
 }
-// Adds up what the TP ranks made; each keeps its rows.
+// Adds up the TP ranks' results; each rank keeps its own rows.
 void LayerOps::scatter(std::int64_t width) {
   rows_ = rank_.elements(run_->sequence_rows * width);
   rank_.tensor.elements->reduce_scatter(all_.data(), rows_.data(), run_->sequence_rows * width);
@@ -261,7 +261,7 @@ void LayerOps::forward(OpName op) {
   }
 }
 
-// The linear layers in the order of a backward: from the last to the first.
+// The linear layers in backward order, from the last to the first.
 void LayerOps::input_gradient(int number) {
   const std::int64_t hidden = rank_.model.hidden, rows = run_->padded_rows;
   LayerRun& l = *layer_;
@@ -315,7 +315,7 @@ void LayerOps::backward(OpName op) {
   const int number = op == OpName::weight_gradient ? 0 : next(op);
   LayerRun& l = *layer_;
   switch (op) {
-    case OpName::tp_all_gather: {  // the output's gradient, the FFN's input, attention's, the layer's input
+    case OpName::tp_all_gather: {  // output's gradient, FFN's input, attention's input or layer's input
       const Memory* what[] = {&rows_, &l.middle_norm, &middle_gradient_, &l.input_norm};
       all_ = gathered(*what[number], hidden);
       return;

@@ -1,5 +1,5 @@
-// The ops of one transformer layer on one rank, and the products and norms of which they and those at the
-// model's ends consist.
+// The ops of one transformer layer on one rank, and the products and norms from which these and the ops at
+// the model's ends are built.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@ namespace equipoise::execution {
 
 // --- The three products of a linear layer with weights (outputs, inputs).
 
-// out (rows, outputs) = input (rows, inputs) weights^T. `pair`: of two tensors that lie one after the other
+// out (rows, outputs) = input (rows, inputs) weights^T. With `pair` the weights are two adjacent tensors
 // (gate and up), here and in the backward.
 void linear_forward(const RankContext& rank, const Part& part, std::size_t shard, std::int64_t rows,
                     const void* input, void* out, bool pair = false);
@@ -24,12 +24,11 @@ void linear_backward(const RankContext& rank, const Part& part, std::size_t shar
                      const void* out_gradient, void* input_gradient, bool add, bool pair = false);
 // Adds a product to the part's gradients; the first one of a step sets them.
 void add_weight_gradient(const RankContext& rank, Part& part, const WeightProduct& product);
-// The memory of a tensor's gradient to be added to: zeroed where nothing of this step has set it.
+// Memory of a tensor's gradient for additions: zeroed if nothing in this step has set it.
 void* gradient_to_add_to(const RankContext& rank, Part& part, std::size_t shard);
-// A norm's gradient, f32, to be added to.
 float* norm_gradient_to_add_to(const RankContext& rank, Part& part, std::size_t shard);
 
-// --- A norm, of so many rows of a TP rank. Forward fills `inverse` and `out`; backward gives the gradient of
+// --- A norm of so many rows of a TP rank. Forward fills `inverse` and `out`; backward gives the gradient of
 // x and adds to the weight's.
 void norm_forward(const RankContext& rank, const Part& part, std::size_t shard, std::int64_t rows,
                   const Memory& x, Memory& inverse, Memory& out);
@@ -52,12 +51,12 @@ class LayerOps {
   void backward(OpName op);
   void begin_weight_gradients(MicroBatchRun& run, int layer, Part& part);
   void weight_gradient();
-  // After the last op of each.
+  // Must be called after the last op of a forward or backward.
   void end_forward();
   void end_backward();
 
  private:
-  // How often an op of this name came in the layer.
+  // How often the layer has run an op of this name.
   int next(OpName op) { return count_[at(op)]++; }
   void begin(MicroBatchRun& run, int layer, Part& part, Memory& hidden);
   Memory gathered(const Memory& rows, std::int64_t width);
@@ -82,8 +81,8 @@ class LayerOps {
   bool is_backward_ = false;
   std::array<int, kOpNames> count_{};
   int syncs_ = 0, attentions_ = 0;
-  // What goes from op to op. `all`: rows of the CP rank that a GEMM reads or has made; `norm_in`: rows of the
-  // TP rank that a norm has made or reads.
+  // What ops hand to later ops. `all` has the CP rank's rows, which a GEMM reads or makes; `norm_in` the TP
+  // rank's rows, which a norm makes or reads.
   Memory all_, rows_, norm_gradient_, middle_gradient_, activated_gradient_, gate_up_gradient_;
   AttentionGradient attention_gradient_;
 };

@@ -19,20 +19,20 @@ struct WeightProduct {
   Memory input;
   std::int64_t inputs = 0;
   std::int64_t rows = 0;
-  std::size_t shard = 0;  // of the part
+  std::size_t shard = 0;  // the tensor's place in the part
 };
 
-// The products of one linear layer, which one op makes.
+// The products of one linear layer, which one op runs.
 using WeightProducts = std::vector<WeightProduct>;
 
-// One layer, between its forward and the end of its backward. Rows are sequence-parallel (x, norms) or all of
-// the CP rank's (the rest).
+// One layer from its forward to the end of its backward. Rows are sequence-parallel (x, norms) or all of the
+// CP rank's (the rest).
 struct LayerRun {
   Memory input, input_inverse, input_norm;
   AttentionRun attention;
   Memory middle, middle_inverse, middle_norm;
   Memory gate_up, activated;
-  std::vector<WeightProducts> waiting;  // for their weight-gradient ops, in order
+  std::vector<WeightProducts> waiting;  // for later weight-gradient ops, in order
 };
 
 struct HeadRun {
@@ -44,14 +44,14 @@ struct MicroBatchRun {
   const MicroBatch* micro_batch = nullptr;
   int index = 0;
   AttentionRows rows;
-  AttentionRows inner_rows;                // where CP ranks share out heads
-  std::int64_t padded_rows = 0;            // of this CP rank: a multiple of TP
-  std::int64_t sequence_rows = 0;          // of this TP rank
+  AttentionRows inner_rows;                // if CP ranks share heads
+  std::int64_t padded_rows = 0;            // rows of this CP rank, rounded up to a multiple of TP
+  std::int64_t sequence_rows = 0;          // rows of this TP rank
   Memory tokens, targets, positions;       // (padded_rows), int32
-  Memory weights;                          // (padded_rows), f32: of each row's loss; 0 for padding
+  Memory weights;                          // (padded_rows), f32: weight of each row's loss; 0 for padding
   std::vector<std::int32_t> slice_of_row;  // -1: nobody's token
   std::unique_ptr<ContextAttention> attention;
-  std::vector<LayerRun> layers;   // by layer of the model; those of other ranks stay empty
+  std::vector<LayerRun> layers;   // by layer of the model; empty for layers of other ranks
   std::vector<ChunkState> chunk;  // likewise
   HeadRun head;
   std::vector<double> slice_losses;  // sums over this rank's tokens

@@ -75,7 +75,7 @@ void fill_initial(std::uint64_t seed, const Tensor& tensor, std::int64_t first, 
   // A uniform distribution over +- w has variance w^2 / 3.
   const float spread =
       tensor.norm ? kNormSpread : static_cast<float>(std::sqrt(3.0 / static_cast<double>(tensor.columns)));
-  constexpr int kDrop = 64 - 24;  // 24 bits are what a float holds exactly
+  constexpr int kDrop = 64 - 24;  // a float holds exactly 24 bits
   constexpr float kUnit = 1.0F / (1 << 23);
   auto at = static_cast<std::uint64_t>(first);
   for (float& value : out) {

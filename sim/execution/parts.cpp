@@ -7,7 +7,7 @@
 namespace equipoise::execution {
 namespace {
 
-// What a TP rank holds of the tensors of a part.
+// Lists what a TP rank holds of a part's tensors.
 class ShardList {
  public:
   ShardList(const ModelShape& model, int tensor, int rank)
@@ -55,7 +55,7 @@ class ShardList {
   void columns(std::size_t tensor, std::int64_t first, std::int64_t count) {
     push({tensor, 0, inventory_[tensor].rows, first, count, 0, false});
   }
-  // Norms: with sequence parallelism every TP rank has seen other rows.
+  // For norms, whose gradient every TP rank finds from other rows under sequence parallelism.
   void whole(std::size_t tensor) { rows(tensor, 0, inventory_[tensor].rows, tensor_ > 1); }
   void vocabulary(std::size_t tensor) {
     const LocalVocabulary part = local_vocabulary(model_, tensor_, rank_);
@@ -142,7 +142,7 @@ std::vector<Part> part_shapes(const ModelShape& model, const Layout& layout, int
                               const PartsOptions& options) {
   const std::vector<int> layers = layers_of_stages(model, layout);
   int layer = 0;
-  for (int v = 0; v <= virtual_stage; ++v) layer += layers[at(v)];  // one past the last
+  for (int v = 0; v <= virtual_stage; ++v) layer += layers[at(v)];  // one past the last layer
   const std::vector<Tensor> tensors = inventory(model);
   ShardList shards(model, layout.tensor, options.tensor_rank);
   std::vector<Part> parts;

@@ -1,8 +1,8 @@
-// The parameters that one rank holds: its TP shard of every part of its virtual stages, with gradients
-// and optimizer states.
+// The parameters that one rank holds: its TP shard of every part of its virtual stages, with gradients and
+// optimizer states.
 //
-// A part's tensors lie one after the other, padded so that the replicas can share the part out evenly: its
-// gradients are reduced by one collective, its states sharded by one range (ZeRO-1).
+// A part's tensors are contiguous and padded so that the replicas can share the part evenly. One collective
+// reduces its gradients, and one range shards its states (ZeRO-1).
 #pragma once
 
 #include <cstddef>
@@ -21,28 +21,28 @@ namespace equipoise::execution {
 
 // The rank's piece of a tensor of the model: some rows, or some columns of all rows.
 struct TensorShard {
-  std::size_t tensor = 0;  // in the inventory
+  std::size_t tensor = 0;  // its number in the inventory
   std::int64_t first_row = 0, rows = 0;
   std::int64_t first_column = 0, columns = 0;
-  std::int64_t offset = 0;  // elements from the part's begin
-  bool everywhere = false;  // TP ranks that hold the same piece add up what each of them found for it
+  std::int64_t offset = 0;  // elements from the part's beginning
+  bool everywhere = false;  // TP ranks that hold the same piece add up their gradients for it
 
   [[nodiscard]] std::int64_t elements() const { return rows * columns; }
 };
 
 struct Part {
   ModelPart kind{};
-  int layer = -1;  // of the model
+  int layer = -1;  // its number in the model
   std::vector<TensorShard> tensors;
-  std::int64_t elements = 0;                // a multiple of the replicas
-  Memory weights, gradients;                // of the backend's type
+  std::int64_t elements = 0;                // rounded up to a multiple of the replicas
+  Memory weights, gradients;                // in the backend's type
   Memory master, mean, square;              // f32, `owned` elements
-  std::int64_t first_owned = 0, owned = 0;  // whose states this replica holds
-  // Norms lie last. Their gradients are f32, in memory of their own where the backend's type is another.
+  std::int64_t first_owned = 0, owned = 0;  // range whose states this replica holds
+  // Norms come last. Their gradients are f32, in separate memory if the backend's type differs.
   std::int64_t first_norm = 0, norm_elements = 0;
   Memory norm_gradients;
-  std::vector<char> touched;  // by tensor: this step has set its gradient
-  Memory reduced;             // gradients of the owned elements over all replicas, where there are several
+  std::vector<char> touched;  // by tensor: whether this step has set its gradient
+  Memory reduced;             // gradients of the owned elements over all replicas, if there are several
 };
 
 struct PartsOptions {
@@ -52,23 +52,23 @@ struct PartsOptions {
   std::uint64_t seed = 0;
 };
 
-// Heads of one rank, and which.
+// The heads of one rank: first and number.
 struct LocalHeads {
   int query = 0, kv = 0;
   int first_query = 0, first_kv = 0;
 };
 LocalHeads local_heads(const ModelShape& model, int tensor, int tensor_rank);
-// Rows [first, first + count) of the vocabulary that a TP rank holds: ceil(vocab / t), the last ones fewer.
+// Rows [first, first + count) of the vocabulary on a TP rank: ceil(vocab / t), or fewer on the last ranks.
 struct LocalVocabulary {
   std::int64_t first = 0, count = 0;
 };
 LocalVocabulary local_vocabulary(const ModelShape& model, int tensor, int tensor_rank);
 
-// Places of a layer's tensors in its part. Gate and up lie together: one product makes both.
+// Places of a layer's tensors in its part. Gate and up are adjacent, because one product makes both.
 struct LayerShards {
   enum : std::size_t { q, k, v, o, gate, up, down, input_norm, post_norm };
 };
-// The last tensor of the head's part is the norm; the first is the head's weights unless it shares them.
+// The last tensor of the head's part is the norm. The first is the head's weights, unless they are tied.
 
 // The parts of a virtual stage in backward order (the order of its gradient buckets), with initial weights
 // and gradients of zero.
@@ -78,15 +78,14 @@ std::vector<Part> make_parts(const ModelShape& model, const Layout& layout, int 
 // Initial weights, gradients and states of zero.
 void initialise_parts(const ModelShape& model, std::uint64_t seed, kernels::Backend& backend,
                       std::vector<Part>& parts);
-// The same without memory.
+// The same parts without memory.
 std::vector<Part> part_shapes(const ModelShape& model, const Layout& layout, int virtual_stage,
                               const PartsOptions& options);
 
-// Puts a part's values into their place in a whole tensor.
 void put_shard(const Tensor& whole, const TensorShard& shard, std::span<const float> part,
                std::span<float> out);
 
-// Where the head's weights are the embedding's, on one rank.
+// Whether one rank holds both ends and the head's weights are the embedding's.
 [[nodiscard]] bool shares_embedding(const ModelShape& model, const Layout& layout);
 
 }  // namespace equipoise::execution

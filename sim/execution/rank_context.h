@@ -1,4 +1,4 @@
-// What every op of a rank works with: its device memory, its parameters, the model's sizes on it, its groups.
+// What every op of a rank uses: its device memory, its parameters, the model's sizes on it, its groups.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@
 
 namespace equipoise::execution {
 
-// Ranks that communicate: elements of the backend's type, and f32 (statistics).
+// Ranks that communicate values of the backend's type, and f32 (statistics).
 struct Group {
   kernels::Communicator* elements = nullptr;
   kernels::Communicator* floats = nullptr;
@@ -26,7 +26,7 @@ struct Group {
 
 struct RankContext {
   const ModelShape& model;
-  Layout layout;  // the study's; how CP ranks exchange, that of the step that runs
+  Layout layout;  // the study's, with the CP form of the running step
   kernels::Backend& backend;
   MemoryPool& pool;
   RankPlace place;
@@ -37,9 +37,9 @@ struct RankContext {
   std::uint64_t seed = 0;
   const RankGrid* grid = nullptr;
   int replica_count = 1;            // data x context
-  bool repeats_attention = false;   // of the step that runs: selective recompute
-  bool evens_out_stages = false;    // of that step
-  const StageTick* tick = nullptr;  // of the op that runs, with a schedule of ticks
+  bool repeats_attention = false;   // selective recompute, for the running step
+  bool evens_out_stages = false;    // for the running step
+  const StageTick* tick = nullptr;  // of the running op, if the schedule has ticks
 
   [[nodiscard]] std::size_t element_bytes() const { return kernels::bytes_of(backend.element_type()); }
   [[nodiscard]] Memory elements(std::int64_t count) const {
@@ -65,7 +65,7 @@ struct RankContext {
   void add(void* target, const void* source, std::int64_t count) const {
     if (count > 0) backend.run(kernels::ResidualAdd{count, target, source, target});
   }
-  // Sequence parallelism: rows of this TP rank of `rows` of its CP rank, rounded up.
+  // Rows of this TP rank under sequence parallelism: its share of `rows` of the CP rank, rounded up.
   [[nodiscard]] std::int64_t sequence_rows(std::int64_t rows) const {
     return (rows + layout.tensor - 1) / layout.tensor;
   }

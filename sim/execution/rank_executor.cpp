@@ -13,7 +13,7 @@
 namespace equipoise::execution {
 namespace {
 
-// What an op of the schedule hands on: activations, those of a recomputing forward, or gradients.
+// What an op of the schedule passes on: activations, those of a recomputing forward, or gradients.
 enum Way { kForward, kAgain, kBackward };
 Way way_of(OpKind kind) {
   return kind == OpKind::B ? kBackward : kind == OpKind::R ? kAgain : kForward;
@@ -71,7 +71,7 @@ void RankExecutor::join_groups() {
   if (setup_.layout.pipeline > 1)
     rank_.stages = join(place.replica / setup_.layout.context * setup_.layout.tensor + place.tensor,
                         place.stage * setup_.layout.context + place.replica % setup_.layout.context, stages_);
-  // TP ranks that hold the same KV head.
+  // The TP ranks that hold the same KV head.
   same_kv_ = rank_.tensor.elements->split(rank_.heads.first_kv, place.tensor);
 }
 
@@ -118,7 +118,7 @@ Gathered RankExecutor::run(const ExecutableStep& step, bool gather_gradients, St
   const std::int64_t cpu = thread_cpu_ns();
   int group = 0;
   for (std::size_t l = 0; l < step.program.lanes.size(); ++l) {
-    // Lanes of a later barrier group start together when all before have ended.
+    // The lanes of a later barrier group start together when all earlier ones have ended.
     for (; group < step.program.lanes[l].barrier_group; ++group) setup_.floats.barrier();
     if (!runs_[l].empty()) run_lane(step, static_cast<int>(l), record);
   }
@@ -165,7 +165,7 @@ void RankExecutor::run_ticks(const ExecutableStep& step, StepRecord& record) {
   }
 }
 
-// Computes attention for other stages, of which one runs this op, pass by pass as they do.
+// Computes attention for other stages, of which one runs this op, in the same passes.
 void RankExecutor::serve(const ExecutableStep& step, const TickOp& with) {
   AttentionRows rows;
   rows.rows.ranks.resize(at(setup_.layout.context));
@@ -191,8 +191,7 @@ void RankExecutor::serve_layer(const OpBlock& block, ContextAttention& attention
     attention.begin_forward(run, 0);
   else
     attention.begin_backward(run, gradient, 0, rank_.repeats_attention);
-  // The other stage may have nothing to attend to itself: what is computed here comes behind the first
-  // exchange.
+  // The other stage may have no queries of its own, so what is computed here follows the first exchange.
   int syncs = 0;
   for (const OpStep& op : block.steps) {
     if (op.name != OpName::cp_all_to_all) continue;
@@ -231,7 +230,7 @@ void RankExecutor::run_block(const OpBlock& block, int layer, const ScheduledOp&
   MicroBatchRun& run = runs_[at(lane_)][at(scheduled.op.micro_batch)];
   const OpKind kind = scheduled.op.kind;
   const bool again = kind == OpKind::B && block.role == BlockRole::layer_forward;
-  Memory input;  // of a layer that is recomputed within its backward
+  Memory input;  // input of a layer that its backward recomputes
   if (again) input = run.layers[at(layer)].input;
 
   if (block.role == BlockRole::layer_forward)
@@ -273,15 +272,14 @@ void RankExecutor::run_block(const OpBlock& block, int layer, const ScheduledOp&
     run.layers[at(layer)] = {};
   } else if (is_layer(block.role)) {
     layer_ops_.end_backward();
-    run.chunk[at(layer)] = {};  // all later chunks have had their backward
+    run.chunk[at(layer)] = {};  // the backwards of all later chunks have run
   } else {
     end_ops_.end();
     if (kind == OpKind::D) run.head = {};
   }
 }
 
-// The input comes from another rank, or from this one's earlier op where the same rank has the neighbouring
-// virtual stage.
+// The input comes from another rank, or from an earlier op of this rank for a neighbouring virtual stage.
 void RankExecutor::receive_input(const ScheduledOp& scheduled, Memory& hidden, RecordedOp op,
                                  StepRecord& record) {
   if (scheduled.input_stage == kNoInput) return;
@@ -332,8 +330,8 @@ int RankExecutor::tag_of(int way, int v, int micro_batch) const {
   return (way * setup_.layout.virtual_stages() + v) * micro_batches + micro_batch;
 }
 
-// --- What a rank gets ready before a step's clock starts, as a data loader does: rows, tokens, the chunks of
-// a group, the CP groups of its lanes.
+// --- What a rank prepares before a step's clock starts, as a data loader does: rows, tokens, the chunks of a
+// group, the CP groups of its lanes.
 
 namespace {
 
@@ -344,7 +342,7 @@ Memory on_device(const RankContext& rank, const std::vector<T>& values) {
   return memory;
 }
 
-// The inner groups of ranks that share out heads, each as one rank. `rows`: of the ranks.
+// The inner groups of ranks that share heads, each as one rank. `rows` belongs to the ranks.
 AttentionRows inner_groups(const MicroBatch& micro_batch, const Sharding& sharding, const AttentionRows& rows,
                            int shares) {
   Sharding merged;
@@ -396,7 +394,7 @@ const RankExecutor::ContextGroups& RankExecutor::context_groups(const OpProgram&
     }
     lanes.emplace_back(lane.first_replica, lane.context);
   }
-  // Rows may differ in their form, and with it in the groups inside a lane.
+  // Rows of a study may differ in their CP form, and then also in the groups inside a lane.
   lanes.emplace_back(-1 - static_cast<int>(rank_.layout.acting_form()), rank_.layout.context_inner);
   ContextGroups& groups = context_groups_[lanes];
   if (!groups.all) {
@@ -469,7 +467,7 @@ void RankExecutor::prepare_micro_batch(const Sharding& sharding, const std::vect
         const auto row = static_cast<std::size_t>(held.row + i);
         const std::int64_t position = held.segment.q_begin + i;
         positions[row] = static_cast<std::int32_t>(position - held.segment.kv_begin);
-        if (position >= text.end) continue;  // padding: computed, and nobody's
+        if (position >= text.end) continue;  // padding is computed and belongs to no document
         tokens[row] =
             static_cast<std::int32_t>(token_at(setup_.seed, text.document, position, setup_.model.vocab));
         targets[row] = static_cast<std::int32_t>(
@@ -484,8 +482,8 @@ void RankExecutor::prepare_micro_batch(const Sharding& sharding, const std::vect
   run.weights = on_device(rank_, weights);
 }
 
-// --- The end of the step: gradients are reduced over the replicas, part by part, the optimizer runs on what
-// the rank owns, and the parameters are gathered again (ZeRO-1). Then what checks gather.
+// --- The end of the step: gradients are reduced over the replicas, part by part, the optimizer updates what
+// the rank owns, and parameters are gathered again (ZeRO-1). Then values for checks are gathered.
 
 namespace {
 
@@ -541,7 +539,8 @@ void RankExecutor::reduce(Part& part) {
     rank_.replicas.elements->all_reduce(part.gradients.data(), part.reduced.data(), part.elements);
 }
 
-// Norms have seen other rows on every TP rank; a KV head that several ranks hold has other queries.
+// Adds up gradients over TP ranks: each had other rows for its norms, and other queries for a KV head that
+// several ranks hold.
 void RankExecutor::add_over_tensor_ranks(Part& part) {
   const bool f32 = setup_.backend.element_type() == kernels::ElementType::f32;
   if (part.norm_elements > 0) {
@@ -564,7 +563,7 @@ void RankExecutor::add_over_tensor_ranks(Part& part) {
   }
 }
 
-// A tied head on another stage than the embedding: both add what the other found.
+// A tied head and its embedding on different stages add each other's gradients.
 void RankExecutor::share_tied(Part& part) {
   const int last = setup_.layout.pipeline - 1;
   const int other = part.kind == ModelPart::head ? 0 : last;
@@ -579,7 +578,7 @@ void* RankExecutor::owned_gradients(Part& part) const {
   return part.reduced ? part.reduced.data() : rank_.at(part.gradients, part.first_owned);
 }
 
-// Adam. Its corrections for the first steps are in its rates.
+// Adam, with the corrections for its first steps in its rates.
 void RankExecutor::optimize(Part& part) {
   const auto step = static_cast<float>(steps_done_ + 1);
   const float first = 1 - std::pow(kBeta1, step), second = std::sqrt(1 - std::pow(kBeta2, step));
@@ -629,7 +628,7 @@ std::vector<std::vector<float>> RankExecutor::gather_weights() {
   return out;
 }
 
-// The first replica of every stage and TP rank sends its parts to rank 0, which puts them into whole tensors.
+// The first replica of every stage and TP rank sends its parts to rank 0, which assembles whole tensors.
 void RankExecutor::gather_tensors(const std::function<std::vector<float>(Part&)>& values_of,
                                   std::vector<std::vector<float>>& out) {
   const bool assembles = setup_.floats.rank() == 0;

@@ -1,5 +1,4 @@
-// Runs steps for real on one rank: what the op program says, op by op, in its order. No order is decided
-// here.
+// Runs steps for real on one rank: the ops of the op program in its order. It decides no order itself.
 #pragma once
 
 #include <cstdint>
@@ -26,21 +25,21 @@ struct RankSetup {
   const Layout& layout;
   const RankGrid& grid;
   kernels::Backend& backend;
-  // All ranks, by the grid's numbers: elements of the backend's type, and f32.
+  // All ranks in the grid's order: values of the backend's type, and f32.
   kernels::Communicator& elements;
   kernels::Communicator& floats;
   std::uint64_t seed = 0;
-  std::int64_t longest_slice = 1;  // of any step, and group of chunks: positions that can be rotated
-  Progress* progress = nullptr;    // told of every op, if there is one
-  bool times_ops = true;           // waits for the device after every op
+  std::int64_t longest_slice = 1;  // longest of any step or group of chunks; the number of positions
+  Progress* progress = nullptr;    // receives every op, unless null
+  bool times_ops = true;           // whether it waits for the device after every op
 };
 
-// What only whole-step checks need, gathered on rank 0 of the world; empty on the others.
+// Values that only whole-step checks need, gathered on rank 0 of the world and empty elsewhere.
 struct Gathered {
-  // Unweighted sums of the token losses, [lane][micro-batch][slice].
+  // Sums of the token losses without weights, [lane][micro-batch][slice].
   std::vector<std::vector<std::vector<double>>> losses;
   std::vector<std::vector<float>>
-      gradients;  // by tensor of the inventory, before the optimizer; if asked for
+      gradients;  // by tensor of the inventory, before the optimizer; empty unless asked for
 };
 
 class RankExecutor final : private ChunkStates {
@@ -49,9 +48,9 @@ class RankExecutor final : private ChunkStates {
 
   // One optimizer step. All ranks call it with the same step.
   Gathered run(const ExecutableStep& step, bool gather_gradients, StepRecord& record);
-  // Back to the initial weights, as if no step had been run.
+  // Restores the initial weights, as if no step had run.
   void reset();
-  // The weights as they are, by tensor of the inventory, on rank 0.
+  // The current weights, by tensor of the inventory, on rank 0.
   std::vector<std::vector<float>> gather_weights();
   [[nodiscard]] std::size_t held_bytes() const { return pool_.held_bytes(); }
 
@@ -68,9 +67,9 @@ class RankExecutor final : private ChunkStates {
   void join_groups();
   void make_parameters();
   void prepare(const ExecutableStep& step);
-  struct ContextGroups {  // of a lane: its CP ranks, those that share out heads, those of equal share
+  struct ContextGroups {  // of a lane: its CP ranks, those that share heads, those with equal shares of heads
     std::unique_ptr<kernels::Communicator> all, inner, across;
-    std::unique_ptr<kernels::Communicator> floats;  // of all, where that is another
+    std::unique_ptr<kernels::Communicator> floats;  // for all, if that is another communicator
   };
   const ContextGroups& context_groups(const OpProgram& program, int barrier_group);
   void prepare_lane(const ExecutableStep& step, int lane, const ContextGroups& context);
@@ -86,7 +85,6 @@ class RankExecutor final : private ChunkStates {
                  RecordedOp at_op, StepRecord& record);
   void receive_input(const ScheduledOp& scheduled, Memory& hidden, RecordedOp op, StepRecord& record);
   void pass_on(const ScheduledOp& scheduled, const Memory& hidden);
-  // The end of the step
   void run_end(const ExecutableStep& step, StepRecord& record, Gathered* gathered);
   void reduce(Part& part);
   void add_over_tensor_ranks(Part& part);
@@ -124,11 +122,12 @@ class RankExecutor final : private ChunkStates {
   EndOps end_ops_;
   std::map<std::vector<std::pair<int, int>>, ContextGroups> context_groups_;
   int steps_done_ = 0;
-  // The running step.
+  // The members below belong to the running step.
   int lane_ = -1;
-  std::vector<std::vector<MicroBatchRun>> runs_;  // by lane: those of the lanes that this rank runs
-  std::vector<std::vector<bool>> recomputes_;     // [micro-batch][layer]: its backward runs the forward again
-  std::map<InputKey, Memory> kept_;               // inputs made on this rank
+  std::vector<std::vector<MicroBatchRun>> runs_;  // by lane, for the lanes that this rank runs
+  std::vector<std::vector<bool>> recomputes_;     // [micro-batch][layer]: whether its backward repeats the
+                                                  // forward
+  std::map<InputKey, Memory> kept_;               // inputs that this rank made itself
   std::vector<Message> sent_;
 };
 

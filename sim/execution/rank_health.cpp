@@ -24,23 +24,23 @@
 namespace equipoise::execution {
 namespace {
 
-// A rank has missed a dozen beats.
+// A silent rank is suspicious after a dozen missed beats.
 constexpr double kSuspiciousSeconds = 1.2;
 constexpr double kLongestLookSeconds = 1;
 
-// Zeroed memory is a table: every member is an atomic that works between processes.
+// Zeroed memory is a valid table: every member is an atomic that works between processes.
 static_assert(std::atomic<std::int32_t>::is_always_lock_free &&
               std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<char>::is_always_lock_free);
 
 std::size_t table_bytes(int slots) {
-  return (at(slots) + 1) * sizeof(RankSlot);  // the first tells whether the run has ended
+  return (at(slots) + 1) * sizeof(RankSlot);  // the first slot tells whether the run has ended
 }
 
 std::string whole_seconds(double value) {
   return std::to_string(static_cast<int>(value)) + " s";
 }
 
-// ", in attention of step 2 of wlb", as far as it is known.
+// ", in attention of step 2 of wlb", as far as that is known.
 std::string doing_of(const RankSlot& slot) {
   const std::int32_t op = slot.progress.name;
   const std::int32_t step = slot.step;
@@ -90,7 +90,7 @@ void join(RankSlot& slot, int rank) {
   slot.rank = rank;
   slot.step = -1;
   slot.progress.name = Progress::kNoOp;
-  slot.pid = static_cast<std::int32_t>(getpid());  // last: whoever sees it sees the rest
+  slot.pid = static_cast<std::int32_t>(getpid());  // written last: whoever sees it also sees the rest
 }
 
 std::string name_of(const RankSlot& slot) {
@@ -102,11 +102,11 @@ ProcessState process_state(int pid) {
   char text[512] = {};
   std::snprintf(text, sizeof text, "/proc/%d/stat", pid);
   const int file = open(text, O_RDONLY | O_CLOEXEC);
-  if (file < 0) return ProcessState::alive;  // /proc may be hidden: then only a silent rank is known to be dead
+  if (file < 0) return ProcessState::alive;  // /proc may be hidden; then only silence shows a dead rank
   const ssize_t length = read(file, text, sizeof text - 1);
   close(file);
   text[std::max<ssize_t>(length, 0)] = '\0';
-  const char* name_end = std::strrchr(text, ')');  // the name may hold anything
+  const char* name_end = std::strrchr(text, ')');  // because the name may hold any character
   if (name_end == nullptr || name_end[1] == '\0') return ProcessState::alive;
   const char state = name_end[2];
   if (state == 'Z' || state == 'X') return ProcessState::gone;
@@ -142,7 +142,7 @@ std::optional<std::string> RankHealth::missing(int own, double least_silence) co
     const double silence = seen_[at(i)].silent_seconds;
     if (i == own || slot.pid == 0 || slot.left != 0 || silence < least_silence) continue;
     const ProcessState state = state_of_(slot.pid);
-    if (slot.left != 0) continue;  // it left before it ended
+    if (slot.left != 0) continue;  // it left in order before it ended
     if (state == ProcessState::gone) return name_of(slot) + " died" + doing_of(slot);
     if (silence < limits_.silence_seconds) continue;
     const char* what = state == ProcessState::stopped ? " was stopped" : " hangs";
@@ -151,7 +151,7 @@ std::optional<std::string> RankHealth::missing(int own, double least_silence) co
   return std::nullopt;
 }
 
-// One rank computes the same op for too long and all others wait, or all wait.
+// A fault if one rank computes the same op for too long while all others wait, or if all wait.
 std::optional<std::string> RankHealth::stuck() const {
   const RankSlot* culprit = nullptr;
   const RankSlot* waiting = nullptr;
@@ -161,7 +161,7 @@ std::optional<std::string> RankHealth::stuck() const {
     if (slot.pid == 0) return std::nullopt;
     const Seen& seen = seen_[at(i)];
     if (slot.left != 0 || slot.progress.waiting != 0) {
-      // It may only just have begun to wait, or be stopped, too.
+      // It may have only just begun to wait, or be stopped as well.
       if (seen.same_op_seconds < kSuspiciousSeconds) return std::nullopt;
       if (slot.left != 0) continue;
       if (seen.silent_seconds > kSuspiciousSeconds) return std::nullopt;
@@ -170,7 +170,7 @@ std::optional<std::string> RankHealth::stuck() const {
       continue;
     }
     if (seen.same_op_seconds < limits_.same_op_seconds) return std::nullopt;
-    if (seen.silent_seconds > kSuspiciousSeconds) return std::nullopt;  // it does not compute: see missing()
+    if (seen.silent_seconds > kSuspiciousSeconds) return std::nullopt;  // not computing: see missing()
     if (culprit == nullptr) culprit = &slot;
   }
   if (waiting == nullptr) return std::nullopt;
@@ -191,14 +191,14 @@ constexpr double kFollowSeconds = 2;
 constexpr std::size_t kReserveBytes = 1 << 20;
 
 // Launchers send SIGTERM to all ranks as soon as one has died. The watchdog's thread sees it at its next beat
-// and says who: they give it a second.
+// and names the dead rank, for which launchers leave a second.
 std::atomic<bool> terminate_asked{false};
 
 void on_terminate(int) {
   terminate_asked = true;
 }
 
-// Two whole numbers below 2^24 of every rank, through a communicator, which moves f32.
+// Two integers below 2^24 of every rank, sent through a communicator, which moves f32.
 using Pair = std::array<float, 2>;
 std::vector<Pair> share_pair(Communicator& world, std::size_t first, std::size_t second) {
   const Pair mine = {static_cast<float>(first), static_cast<float>(second)};
@@ -207,7 +207,7 @@ std::vector<Pair> share_pair(Communicator& world, std::size_t first, std::size_t
   return all;
 }
 
-// Processes see each other by pid where host and PID namespace are the same.
+// Processes see each other by pid if host and PID namespace are equal.
 std::size_t host_key() {
   std::array<char, 65> host{};
   gethostname(host.data(), host.size() - 1);
@@ -225,7 +225,7 @@ struct Watchdog::Place {
   bool all_here = true;
 };
 
-// In the table of the host's lowest rank. A rank that cannot reach it looks after itself only, and nobody
+// In the table of the host's lowest rank. A rank that cannot reach that table watches only itself, and nobody
 // misses it.
 Watchdog::Place Watchdog::find_place(Communicator& world) {
   constexpr std::size_t k24Bits = 0xFFFFFF;
@@ -239,7 +239,7 @@ Watchdog::Place Watchdog::find_place(Communicator& world) {
   const auto [pid, file] = tables[at(leader - hosts.begin())];
   if (leader != mine)
     if (const auto led = RankTable::open(static_cast<int>(pid), static_cast<int>(file))) place.table = *led;
-  world.barrier();  // the leader may go when all have its table
+  world.barrier();  // the leader may leave once all have its table
   return place;
 }
 
@@ -254,7 +254,7 @@ Watchdog::Watchdog(const Place& place, int rank, const HealthLimits& limits)
       health_(table_, limits, place.all_here),
       reserve_(kReserveBytes, '\1') {
   join(own(), rank);
-  // A rank that is stopped cannot see that its launcher died.
+  // A stopped rank cannot see that its launcher died.
   if (fault_file_ != nullptr) prctl(PR_SET_PDEATHSIG, SIGKILL);
   terminate_asked = false;
   std::signal(SIGTERM, on_terminate);
@@ -275,7 +275,7 @@ void Watchdog::doing(std::string_view label, int step) {
 
 void Watchdog::watch() {
   using Clock = std::chrono::steady_clock;
-  double ended_seconds = 0;  // since another rank has ended the run
+  double ended_seconds = 0;  // since another rank ended the run
   for (auto last = Clock::now();;) {
     std::this_thread::sleep_for(kBeat);
     if (stop_) return;

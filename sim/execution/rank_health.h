@@ -1,10 +1,10 @@
 // Finds ranks that died, were stopped or hang, and ends the run with one line that names the rank.
 //
-// The ranks of a host share a table in memory, which has no name in any file system (memfd) and so is gone
-// with the last process that has it. A rank writes its op into its slot at every op, and a thread of it
-// (Watchdog) counts a beat several times a second and looks at the slots of the others. An observer counts
-// for how long it has itself seen no change, at most a second per look: a machine that sleeps, or a job that
-// is stopped and continued as a whole, makes no rank look dead.
+// The ranks of a host share a table in memory. It has no name in any file system (memfd), so it is gone with
+// the last process that has it. A rank writes its op into its slot at every op, and its Watchdog thread
+// counts a beat several times a second and looks at the slots of the others. An observer counts how long it
+// has itself seen no change, with at most a second per look. So no rank looks dead when a machine sleeps, or
+// a job is stopped and continued as a whole.
 #pragma once
 
 #include <array>
@@ -23,15 +23,15 @@
 
 namespace equipoise::execution {
 
-// Where a rank is: written by the rank, read by other threads and processes.
+// What a rank is doing, written by the rank and read by other threads and processes.
 struct Progress {
   static constexpr std::int32_t kNoOp = -1;
-  std::atomic<std::uint64_t> ops{0};      // begun so far; one writer
-  std::atomic<std::int32_t> name{kNoOp};  // OpName of the last
-  std::atomic<std::int32_t> waiting{0};   // calls under way that wait for other ranks
+  std::atomic<std::uint64_t> ops{0};      // ops begun so far; has one writer
+  std::atomic<std::int32_t> name{kNoOp};  // OpName of the latest op
+  std::atomic<std::int32_t> waiting{0};   // current calls that wait for other ranks
 };
 
-// A nanosecond or two: plain stores, as only the rank itself writes.
+// Takes a nanosecond or two: plain stores suffice, since only the rank itself writes.
 inline void begin_op(Progress* progress, OpName name) {
   if (progress == nullptr) return;
   progress->name.store(static_cast<std::int32_t>(name), std::memory_order_relaxed);
@@ -56,21 +56,21 @@ class SharedText {
   std::array<std::atomic<char>, kBytes> bytes_;
 };
 
-// One rank. All zero until it joins.
+// One rank's slot, all zero until it joins.
 struct alignas(128) RankSlot {
-  std::atomic<std::int32_t> pid;   // 0: has not joined
-  std::atomic<std::int32_t> rank;  // of the world
-  std::atomic<std::int32_t> left;  // ended in order, or was told to end: not to be missed
+  std::atomic<std::int32_t> pid;   // 0 until it joins
+  std::atomic<std::int32_t> rank;  // in the world
+  std::atomic<std::int32_t> left;  // it ended in order, or was told to end, so nobody misses it
   std::atomic<std::int32_t> step;
-  std::atomic<std::uint64_t> beats;  // grow while the process lives and runs
+  std::atomic<std::uint64_t> beats;  // grows while the process lives and runs
   Progress progress;
-  SharedText<64> label;  // of the policy
+  SharedText<64> label;  // the policy's
 };
 
 // Copies share the memory.
 class RankTable {
  public:
-  // Throws UserError where the system has no such memory.
+  // Throws UserError if the system has no such memory.
   explicit RankTable(int slots);
   // The table that process `pid` has under this file number, if it can be reached.
   static std::optional<RankTable> open(int pid, int file);
@@ -78,7 +78,7 @@ class RankTable {
   [[nodiscard]] int file() const { return file_; }
   [[nodiscard]] int slots() const { return static_cast<int>(bytes_ / sizeof(RankSlot)) - 1; }
   [[nodiscard]] RankSlot& slot(int index) const;
-  // True for the first rank that ends the run, which says why.
+  // True only for the first rank that ends the run, which then says why.
   [[nodiscard]] bool claim_end() const { return ended().exchange(1) == 0; }
   [[nodiscard]] bool is_ended() const { return ended() != 0; }
 
@@ -97,26 +97,26 @@ void join(RankSlot& slot, int rank);
 std::string name_of(const RankSlot& slot);
 
 enum class ProcessState { alive, stopped, gone };
-// From /proc. A process that has ended and waits for its parent to ask counts as gone.
+// Read from /proc. A process that has ended and waits for its parent counts as gone.
 ProcessState process_state(int pid);
 
 struct HealthLimits {
-  double silence_seconds = 10;  // without a sign of life
-  // How long one op may run on one rank while all others wait, or all ranks may wait. Long ops are no fault
-  // while others go on; on a slow machine with long documents, raise it.
+  double silence_seconds = 10;  // without any change
+  // How long one op may run on one rank while all others wait, or all ranks may wait. A long op is no fault
+  // while others go on. On a slow machine with long documents, raise it.
   double same_op_seconds = 120;
 };
 
 class RankHealth {
  public:
-  // `all_here`: the world has no ranks on other hosts, so that all waiting for each other is a fault, too.
+  // `all_here` says that the world has no ranks on other hosts, so a wait of all for each other is a fault.
   RankHealth(RankTable table, HealthLimits limits, bool all_here,
              ProcessState (*state_of)(int) = process_state);
 
-  // What is wrong with a rank, in one line that names it, looking at all slots but `own`; `elapsed_seconds`
-  // since the last look.
+  // What is wrong with a rank, in one line that names it. Looks at all slots but `own`, `elapsed_seconds`
+  // after the last look.
   std::optional<std::string> look(int own, double elapsed_seconds);
-  // A rank that is gone, at once and without waiting for silence: somebody ended us, maybe because it died.
+  // Names a rank that is gone without waiting for silence, because something ended this rank.
   [[nodiscard]] std::optional<std::string> gone(int own) const { return missing(own, 0); }
 
  private:
@@ -136,34 +136,34 @@ class RankHealth {
 
 // Exit status of a run in which a rank died, was stopped, hung or ran out of memory.
 inline constexpr int kRankFailed = 3;
-// Environment variable, set for the ranks of run_ranks: the file in which the first rank that finds something
-// wrong says what. Its supervisor prints it.
+// Environment variable for the ranks of run_ranks: the file in which the first rank that finds a fault
+// describes it. Its supervisor prints it.
 inline constexpr const char* kFaultFileVariable = "EQUIPOISE_FAULT_FILE";
-// Next to it a rank leaves a file once it has done all that it was started for.
+// Suffix of the file that a rank leaves next to it when it has finished its work.
 inline constexpr const char* kEndFileSuffix = ".end";
 void note_end_of_ranks();
 
-// One per rank, made right after the communicator of all ranks, under any launcher. The first rank whose
-// watchdog finds something wrong prints it, or leaves it to the supervisor of run_ranks (launch.h), and has
-// MPI abort all ranks; a rank that is still there two seconds later ends itself.
+// Every rank makes one right after the communicator of all ranks, under any launcher. The first rank whose
+// watchdog finds a fault prints it, or leaves that to the supervisor of run_ranks (launch.h), and has MPI
+// abort all ranks. A rank that still runs two seconds later ends itself.
 class Watchdog {
  public:
-  // All ranks call it. One a process: it takes SIGTERM while it lives.
+  // All ranks call it, once per process. It handles SIGTERM while it lives.
   explicit Watchdog(kernels::Communicator& world, const HealthLimits& limits = {});
-  // From here on this rank may end, and is not missed.
+  // From here on this rank may end, and nobody misses it.
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
-  // What the next ops belong to.
+  // Names what the next ops belong to.
   void doing(std::string_view label, int step);
-  // To be kept up to date by begin_op and watched() (rank_executor.h).
+  // begin_op and watched() (rank_executor.h) keep it up to date.
   [[nodiscard]] Progress& progress() { return own().progress; }
 
-  // This rank cannot go on: says so (`what` continues "rank 3 (pid 4711) ") and ends all ranks with exit
-  // status 3. Needs no memory to speak of.
+  // Says that this rank cannot go on (`what` continues "rank 3 (pid 4711) ") and ends all ranks with exit
+  // status 3. It needs hardly any memory.
   [[noreturn]] void fail(std::string_view what);
-  // Ends all ranks with this exit status; the user has been told why. For errors that only some ranks see.
+  // Ends all ranks with this exit status, after the user was told why. For errors that only some ranks see.
   [[noreturn]] void end_all(int exit_status);
 
  private:
@@ -177,10 +177,10 @@ class Watchdog {
 
   RankTable table_;
   int own_;
-  const char* fault_file_;  // null: this rank prints what is wrong
+  const char* fault_file_;  // if null, this rank prints the fault
   int launcher_pid_;
   RankHealth health_;
-  std::vector<char> reserve_;  // given back when memory is short
+  std::vector<char> reserve_;  // freed when memory is short
   std::atomic<bool> stop_{false};
   std::thread thread_;
 };

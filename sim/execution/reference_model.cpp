@@ -14,8 +14,8 @@ using reference::Matrix;
 using Values = ReferenceModel::Values;
 using Index = Eigen::Index;
 
-// Tokens whose logits exist at once: enough that the head's weights are not packed again and again, and with
-// a large vocabulary no more than 256 MB.
+// Tokens whose logits exist at once: enough that the head's weights are rarely packed, and with a large
+// vocabulary at most 256 MB.
 Index logit_rows(std::int64_t vocab) {
   constexpr Index kMostRows = 512;
   constexpr std::int64_t kMostLogits = std::int64_t{1} << 25;
@@ -39,21 +39,21 @@ std::vector<double> initial(std::uint64_t seed, const Tensor& tensor, bool bf16)
   return {values.begin(), values.end()};
 }
 
-// All that a layer's backward needs.
+// Everything that a layer's backward needs.
 struct LayerState {
   Matrix normed;  // before attention
   Matrix q;       // rotated, as k
   Matrix k;
   Matrix v;
   Matrix attended;
-  Matrix middle;  // the residual stream between attention and FFN
+  Matrix middle;  // residual stream between attention and FFN
   Matrix ffn_normed;
   Matrix gate;
   Matrix up;
   Matrix activated;
 };
 
-// One sequence through the model, forward and backward.
+// Runs one sequence through the model, forward and backward.
 class SequenceRun {
  public:
   SequenceRun(const ModelShape& model, std::uint64_t seed, const std::vector<Tensor>& tensors,
@@ -66,7 +66,7 @@ class SequenceRun {
         heads_{model.heads, model.kv_heads, model.head_dim} {}
 
   double run(const Sequence& sequence, double token_weight) {
-    std::vector<Matrix> inputs{embed(sequence)};  // of every layer, then of the final norm
+    std::vector<Matrix> inputs{embed(sequence)};  // inputs of every layer, then of the final norm
     for (int layer = 0; layer < model_.layers; ++layer)
       inputs.push_back(layer_output(layer, layer_state(layer, inputs.back())));
     Matrix gradient;
@@ -144,7 +144,7 @@ class SequenceRun {
     const Matrix middle = out + ffn_backward(layer, s, out);
     return middle + attention_backward(layer, s, x, middle);
   }
-  // Both return what reaches the residual stream through their block.
+  // Both return the gradient that reaches the residual stream through their block.
   [[nodiscard]] Matrix ffn_backward(int layer, const LayerState& s, const Matrix& out) const {
     const Matrix activated = back_through(layer, LayerTensor::down, s.activated, out);
     const reference::SwigluGradient inner = reference::swiglu_backward(s.gate, s.up, activated);
@@ -164,7 +164,7 @@ class SequenceRun {
     return back_through_norm(layer, LayerTensor::input_norm, x, normed);
   }
 
-  // Final norm, logits and loss; `gradient` becomes that of x where there is a backward.
+  // Final norm, logits and loss; `gradient` becomes that of x if there is a backward.
   double head(const Sequence& sequence, const Matrix& x, double token_weight, Matrix& gradient) const {
     const std::size_t norm = final_norm_index(model_);
     const std::size_t head = head_index(model_);
@@ -182,7 +182,7 @@ class SequenceRun {
     gradient = reference::rms_norm_backward(x, weight(norm), normed_gradient, gradient_of(norm));
     return sum;
   }
-  // The loss of tokens [first, first + rows); turns their logits into the gradient of token_weight * loss:
+  // The loss of tokens [first, first + rows). Turns their logits into the gradient of token_weight * loss:
   // softmax minus 1 at the target.
   double cross_entropy(const Sequence& sequence, Index first, double token_weight, Matrix& logits) const {
     double sum = 0;
@@ -212,8 +212,8 @@ void add_to(Values& sum, const Values& values) {
     for (std::size_t i = 0; i < sum[t].size(); ++i) sum[t][i] += values[t][i];
 }
 
-// Shares of similar work: longest first to the share with the least. Work is tokens and causal pairs, in
-// the proportion of their matrix products.
+// Deals sequences into shares of similar work, longest first, each to the share with the least. Work is
+// tokens and causal pairs, weighted by their matrix products.
 std::vector<std::vector<std::size_t>> shares_of(const ModelShape& model,
                                                 std::span<const WeightedSequence> sequences, int threads) {
   const auto work = [&](std::size_t i) {
@@ -243,7 +243,7 @@ ReferenceModel::ReferenceModel(const ModelShape& model, std::uint64_t seed, bool
 std::vector<double> ReferenceModel::add_all(std::span<const WeightedSequence> sequences, int threads) {
   const auto shares = shares_of(model_, sequences, threads);
   std::vector<double> losses(sequences.size());
-  std::vector<Values> others(shares.size() - 1);  // share 0 adds to gradients_ itself
+  std::vector<Values> others(shares.size() - 1);  // share 0 adds to gradients_ directly
   parallel_for(threads, shares.size(), [&](int, std::size_t share) {
     if (shares[share].empty()) return;
     if (share > 0) others[share - 1] = zeros(tensors_);

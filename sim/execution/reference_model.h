@@ -1,6 +1,6 @@
 // What a plan must compute, whatever its packing, sharding and schedule: every sequence alone, unpacked, in
 // float64, in one process. Only the inputs of layers are kept, a layer is computed again for its backward,
-// and logits exist for a block of tokens at a time: 16K tokens of a small model fit in a few GB.
+// and logits exist for a block of tokens at a time. So 16K tokens of a small model fit into a few GB.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@
 
 namespace equipoise::execution {
 
-// Tokens [begin, end) of a document of `document_tokens`, attending to nothing before `begin`, where its
-// positions start from 0. A group of dependent chunks is one sequence: all that its chunks hold.
+// Tokens [begin, end) of a document of `document_tokens`. They attend to nothing before `begin`, where
+// positions start from 0. A group of dependent chunks is one sequence with all tokens of its chunks.
 struct Sequence {
   std::int64_t document = 0;
   std::int64_t begin = 0;
@@ -26,26 +26,26 @@ struct Sequence {
 
 struct WeightedSequence {
   Sequence sequence;
-  double weight = 1;  // of each of its token losses
+  double weight = 1;  // multiplies each of its token losses
 };
 
 class ReferenceModel {
  public:
   using Values = std::vector<std::vector<double>>;  // by tensor of the inventory, row-major
 
-  // bf16_weights: weights are rounded to bf16 first, as a device that holds them so has them.
+  // With bf16_weights weights are first rounded to bf16, as on a device that holds them so.
   ReferenceModel(const ModelShape& model, std::uint64_t seed, bool bf16_weights = false);
 
-  // The sums of each sequence's token losses, in order; the gradients of weight * sum are added to
-  // gradients(). On `threads` threads, with a copy of the gradients each. Which thread takes what depends on
-  // the lengths only: the same call gives the same bits again.
+  // The sums of each sequence's token losses, in order. Adds the gradients of weight * sum to gradients().
+  // Each of the `threads` threads has a copy of the gradients. Lengths alone decide which thread takes what,
+  // so equal calls give equal bits.
   std::vector<double> add_all(std::span<const WeightedSequence> sequences, int threads);
 
   [[nodiscard]] const ModelShape& model() const { return model_; }
   [[nodiscard]] const std::vector<Tensor>& tensors() const { return tensors_; }
   [[nodiscard]] const Values& gradients() const { return gradients_; }
   [[nodiscard]] const Values& weights() const { return weights_; }
-  // For tests that move a weight and look what the loss does.
+  // Lets tests move a weight and observe the loss.
   [[nodiscard]] double& weight(std::size_t tensor, std::size_t element) { return weights_[tensor][element]; }
 
  private:

@@ -43,7 +43,7 @@ double sigmoid(double x) {
   return 1.0 / (1.0 + std::exp(-x));
 }
 
-// The part of attention that one head does for queries [begin, end): keys [0, end) are what they see.
+// The attention of one head for queries [begin, end), which see keys [0, end).
 struct HeadBlock {
   Index begin = 0;
   Index end = 0;

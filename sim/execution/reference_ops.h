@@ -1,7 +1,6 @@
-// The ops of a LLaMA in float64, forward and backward, of one sequence, each written from its definition.
-// What is really executed is judged by these, so they share no code with it and take no shortcut; only
-// attention goes block by block over queries, so that its memory does not grow with the square of the
-// sequence.
+// The ops of a LLaMA in float64, forward and backward for one sequence, each written from its definition.
+// They judge what is really executed, so they share no code with it and take no shortcut. Only attention goes
+// block by block over queries, so that its memory does not grow with the square of the sequence.
 #pragma once
 
 #include <Eigen/Core>
@@ -10,8 +9,8 @@
 namespace equipoise::execution::reference {
 
 using Matrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
-using View = Eigen::Ref<const Matrix>;  // activations: a row a token
-using ViewToAdd = Eigen::Ref<Matrix>;   // gradients are added to what is there
+using View = Eigen::Ref<const Matrix>;  // activations, one row per token
+using ViewToAdd = Eigen::Ref<Matrix>;   // gradients are added to its values
 
 // y = x / sqrt(mean(x^2) + eps) * weight, row by row; weight is [1, columns].
 Matrix rms_norm(const View& x, const View& weight);
@@ -45,7 +44,6 @@ struct AttentionGradient {
 AttentionGradient attention_backward(const HeadShape& shape, const View& q, const View& k, const View& v,
                                      const View& out_gradient);
 
-// silu(gate) * up
 Matrix swiglu(const View& gate, const View& up);
 struct SwigluGradient {
   Matrix gate;

@@ -63,8 +63,8 @@ class RingAttention final : public BlockwiseAttention {
 
  private:
   [[nodiscard]] int block_owner(int rank, int step) const { return (rank + ranks_ - step) % ranks_; }
-  // Whether the program has the step for this rank. It counts a share of the chunks before on every rank,
-  // also where a rank holds nothing of them.
+  // Whether the program has the step for this rank. The program counts a share of the earlier chunks on every
+  // rank, even on one that holds none of them.
   [[nodiscard]] bool attends(int rank, int step) const {
     const bool has_queries = rows_.rows.ranks[at(rank)].rows > 0;
     return (rows_.rows.earlier > 0 && has_queries) ||
@@ -78,7 +78,7 @@ class RingAttention final : public BlockwiseAttention {
     block_ = own_block(block_rows_);
   }
 
-  // Steps in which no rank has anything to attend to are in no program: their gradients only pass through.
+  // Skips steps in which no rank attends; they are in no program, and their gradients only pass through.
   void skip_to(int step) {
     for (; step_ < step; ++step_) {
       if (step_ == 0) continue;
@@ -119,7 +119,7 @@ class RingAttention final : public BlockwiseAttention {
     travelling_ = keys;
   }
 
-  // What this rank has added to goes to the next one; what the one before has added to comes.
+  // Sends the block's gradients to the next rank and receives those of the next block from the rank before.
   void pass_gradients_on() {
     const std::int64_t count = 2 * block_rows_ * key_width_;
     if (!travelling_) travelling_ = zeroed_keys(block_rows_);
@@ -130,15 +130,15 @@ class RingAttention final : public BlockwiseAttention {
   }
 
   int ranks_;
-  std::int64_t block_rows_ = 0;       // of the fullest rank
+  std::int64_t block_rows_ = 0;       // rows of the fullest rank
   std::vector<AttentionCall> calls_;  // by step
-  std::vector<bool> attends_;         // by step: whether any rank has something to attend to
+  std::vector<bool> attends_;         // by step: whether any rank attends
   int step_ = 0;                      // of the next attention
-  int held_step_ = 0;                 // whose block the rank has
+  int held_step_ = 0;                 // rank that owns the current block
   Memory block_, next_;
   Memory at_home_;     // gradients that this rank found for its own block
-  Memory travelling_;  // those it has added to, to be passed on
-  Memory arriving_;    // those of the block that the rank has, or its own at the end
+  Memory travelling_;  // gradients with this rank's part added, for the next rank
+  Memory arriving_;    // gradients of the current block, or of its own at the end
 };
 
 }  // namespace

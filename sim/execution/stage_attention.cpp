@@ -1,10 +1,9 @@
-// Attention that the stages of a pipeline share out tick by tick (SlimPipe): a stage with more than the mean
-// sends others Q, K and V of part of its own (StageMove), and joins what comes home with what it found. A
-// backward sends them again with the output, its gradient and the log-sums; the gradients of Q, K and V come
-// home.
+// Attention that the stages of a pipeline share tick by tick (SlimPipe). A stage with more than the mean
+// sends others Q, K and V of a part of its own (StageMove), and joins their results with its own. A backward
+// sends them again with the output, its gradient and the log-sums; the gradients of Q, K and V return.
 //
-// All stages of a tick run as many layers, so that the n-th of each exchanges with the n-th of the others.
-// Without moves it is the attention of a lone rank.
+// All stages of a tick run equally many layers, so that the n-th layer of each exchanges with the n-th of the
+// others. Without moves it is the attention of a single rank.
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -16,8 +15,7 @@
 namespace equipoise::execution {
 namespace {
 
-// A part of a micro-batch on its stage: some rows of queries, and the rows of its block of keys that they see
-// there.
+// A part of a micro-batch on its stage: some rows of queries, and the rows of keys that they see there.
 struct Part {
   std::int64_t row = 0, rows = 0, key = 0, keys = 0;
   std::vector<kernels::Piece> pieces;  // counted from `row` and `key`
@@ -65,13 +63,13 @@ class StageAttention final : public BlockwiseAttention {
  private:
   struct Rows {
     void* data = nullptr;
-    std::int64_t count = 0;  // elements, or floats
+    std::int64_t count = 0;  // of the backend's type, or floats
   };
-  // What one stage does for another one in a tick: what travels, and on the stage that computes its inputs.
+  // What one stage does for another in a tick: what travels, and its inputs on the stage that computes.
   struct Share {
     StageMove move;
     Part part;
-    AttentionCall call;  // of the stage that computes
+    AttentionCall call;  // on the stage that computes
     std::vector<Rows> sent, sent_floats;
     AttentionRun run;
     AttentionGradient gradient;
@@ -85,7 +83,7 @@ class StageAttention final : public BlockwiseAttention {
   };
   struct Tick {
     AttentionCall home;
-    std::vector<std::unique_ptr<Share>> shares;  // that this stage owns or computes
+    std::vector<std::unique_ptr<Share>> shares;  // shares that this stage owns or computes
   };
 
   [[nodiscard]] int stage() const { return rank_.place.stage; }
@@ -96,7 +94,7 @@ class StageAttention final : public BlockwiseAttention {
     block_ = own_block(block_rows_);
   }
 
-  // What the op that runs moves in a pass, made ready when first asked for.
+  // What the running op moves in a pass, prepared on first use.
   Tick& tick_of(std::size_t pass) {
     const std::vector<StageMove>& moves = rank_.tick->moves[pass];
     const auto found = ticks_.find(&moves);
@@ -106,7 +104,8 @@ class StageAttention final : public BlockwiseAttention {
     std::vector<std::unique_ptr<Share>> shares;
     for (const StageMove& move : moves) {
       if (move.from != stage() && move.to != stage()) continue;
-      if (move.from == stage()) given = std::max(given, move.end), keys = move.keys;  // all of one kind
+      // all moves are of one kind
+      if (move.from == stage()) given = std::max(given, move.end), keys = move.keys;
       StageAttention owner(rank_, chunks_.rows(move.micro_batch), move.micro_batch, chunks_);
       Part part = owner.part_of(move);
       AttentionCall call(rank_.backend, shape_, part.pieces);
@@ -117,8 +116,8 @@ class StageAttention final : public BlockwiseAttention {
     return ticks_.emplace(&moves, Tick{std::move(home), std::move(shares)}).first->second;
   }
 
-  // The runs of rows with what they see of the block, and how many tokens of the micro-batch lie before each.
-  // Rows behind a slice's end are padding.
+  // The runs of rows with what they see of the block, and the number of the micro-batch's tokens before each.
+  // Rows beyond a slice's end are padding.
   template <class Visit>
   void for_pieces(const Visit& visit) const {
     const std::vector<kernels::Piece> pieces = pieces_over_rows(0, 0);
@@ -164,7 +163,7 @@ class StageAttention final : public BlockwiseAttention {
     part.keys = last_key - part.key;
     return part;
   }
-  // What stays here where the first `given` keys or queries of this micro-batch go.
+  // What stays here if the first `given` keys or queries of this micro-batch go.
   [[nodiscard]] std::vector<kernels::Piece> pieces_left(std::int64_t given, bool keys) const {
     std::vector<kernels::Piece> left;
     for_pieces([&](kernels::Piece piece, std::int64_t token, std::int64_t tokens) {
@@ -180,7 +179,8 @@ class StageAttention final : public BlockwiseAttention {
     return left;
   }
 
-  // One way: to the stages that compute, or home. Every share says what travels, on both its stages alike.
+  // Sends to the stages that compute, or back home. Both stages of a share hold it, so they agree on its
+  // rows.
   void travel(const Tick& tick, bool out, std::vector<Rows> Share::*rows, bool floats = false) {
     const auto with = [&](int peer, bool sends, const auto& visit) {
       for (const auto& share : tick.shares)
@@ -220,7 +220,7 @@ class StageAttention final : public BlockwiseAttention {
     for (void* const data : {keys.key, keys.value}) to.push_back({data, share.part.keys * key_width_});
   }
 
-  // Q, K and V, and what else a backward needs: what is sent here, or where it is to arrive.
+  // Sends or receives Q, K and V, and what else a backward needs.
   void send_out(Share& share, bool backward) {
     const std::int64_t rows = share.part.rows;
     if (!owns(share)) {
@@ -239,7 +239,7 @@ class StageAttention final : public BlockwiseAttention {
     share.sent_floats = {log_sums(share, run.log_sum)};
   }
 
-  // The owner gets room for the output; the other stage computes it.
+  // The owner makes room for the output, which the other stage computes.
   void compute(Share& share) {
     if (owns(share)) {
       share.run.out = rank_.elements(rows_.padded_rows * query_width_);
@@ -289,8 +289,8 @@ class StageAttention final : public BlockwiseAttention {
   }
 
   std::int64_t block_rows_;
-  Memory block_;                                         // K and V of this micro-batch and the chunks before
-  std::map<const std::vector<StageMove>*, Tick> ticks_;  // by what moves
+  Memory block_;                                         // K and V of this micro-batch and the earlier chunks
+  std::map<const std::vector<StageMove>*, Tick> ticks_;  // by the moves that it runs
 };
 
 }  // namespace

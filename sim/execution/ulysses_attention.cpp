@@ -1,9 +1,9 @@
-// Ranks that share out heads: an all-to-all turns a share of the rows of all heads into all rows of a share
-// of the heads, and a second one turns their output back. Where there are fewer KV heads than ranks, several
-// ranks get the same one, and its gradients are added up where they return.
+// Ranks that share heads: an all-to-all turns a share of the rows with all heads into all rows with a share
+// of the heads, and a second one turns their output back. With fewer KV heads than ranks, several ranks get
+// the same head, and its gradients are added up on return.
 //
-// In between each inner group of such ranks is one rank with its share of the heads: alone (Ulysses), it
-// attends to whole documents; several gather each other's K and V or are a ring.
+// In between, each inner group of such ranks acts as one rank with its share of the heads. A single group
+// (Ulysses) attends to whole documents; several groups gather each other's K and V or form a ring.
 #include <algorithm>
 
 #include "policies/base/index.h"
@@ -24,7 +24,7 @@ class InnerChunks final : public ChunkStates {
   ChunkStates& chunks_;
 };
 
-// The rank as one of its inner group sees itself: with a share of the heads.
+// The rank as part of its inner group, with a share of the heads.
 RankContext with_share(const RankContext& rank, int shares) {
   RankContext out = rank;
   out.heads.query /= shares;
@@ -32,7 +32,7 @@ RankContext with_share(const RankContext& rank, int shares) {
   return out;
 }
 
-// Exchanges of a pass across inner groups, as the program has them.
+// How many exchanges across inner groups a pass has in the program.
 int exchanges_across(bool ring, int ranks, bool backward) {
   if (ranks == 1) return 0;
   if (!ring) return backward ? 2 : 1;
@@ -102,7 +102,7 @@ class UlyssesAttention final : public ContextAttention {
   void end_backward() override {}
 
  private:
-  // Rows of a rank, and where they are among those of its inner group.
+  // Rows of a rank, and their place among those of its inner group.
   struct Place {
     std::int64_t row = 0, shared_row = 0, count = 0;
   };
@@ -129,29 +129,29 @@ class UlyssesAttention final : public ContextAttention {
     return all >= ranks_ ? rank * rank_.heads.kv : rank * all / ranks_;
   }
   [[nodiscard]] std::int64_t most_rows() const { return rows_.rows.most_rows; }
-  // Rows of this rank; those that no token fills are zero.
+  // Rows of this rank, with zeros in those that no token fills.
   [[nodiscard]] Memory cleared_rows(int heads) const {
     Memory memory = rank_.elements(rows_.padded_rows * heads * head_dim());
     rank_.zero(memory.data(), rows_.padded_rows * heads * head_dim());
     return memory;
   }
 
-  // Rows of all heads, of this rank, and all rows of some heads: each rank's part of a row is `width` wide
+  // This rank's rows with all heads, and all rows with some heads. Each rank's part of a row is `width` wide
   // and begins at the first of its heads.
   struct Field {
-    void* memory = nullptr;  // (rows, heads): of this rank's rows
+    void* memory = nullptr;  // (rows, heads), with this rank's rows
     std::int64_t heads = 0;  // of a row
     void* all = nullptr;     // (rows of the inner group, width)
     std::int64_t width = 0;
     bool kv = false;
-    bool add = false;  // where rows return: several ranks have a part of the same head
+    bool add = false;  // adds on return, because several ranks have a part of the same head
   };
 
   [[nodiscard]] std::int64_t offset_of(const Field& field, int rank) const {
     return std::int64_t{field.kv ? first_kv_head(rank) : first_query_head(rank)} * head_dim();
   }
 
-  // A message holds the fields one after the other, `most_rows` rows each, and messages lie by rank. Calls
+  // A message holds the fields in a row, `most_rows` rows each, and messages are in the order of ranks. Calls
   // visit(rank, field, where its part begins); returns the elements of a message.
   template <class Visit>
   std::int64_t for_parts(std::span<const Field> fields, const Visit& visit) const {
@@ -167,7 +167,7 @@ class UlyssesAttention final : public ContextAttention {
     return for_parts(fields, [](int, const Field&, std::int64_t) {});
   }
 
-  // Every rank's rows, cut by heads, arrive as all rows of this rank's heads.
+  // Sends every rank's rows, cut by heads; they arrive as all rows of this rank's heads.
   void exchange_to_heads(std::span<const Field> fields) const {
     const std::int64_t part = message_elements(fields);
     const Memory send = rank_.elements(ranks_ * part), receive = rank_.elements(ranks_ * part);
@@ -182,7 +182,7 @@ class UlyssesAttention final : public ContextAttention {
                    rank_.at(receive, begin + place.row * field.width), place.count * field.width);
     });
   }
-  // The way back: rows of all heads, put together from what every rank has of them.
+  // Sends rows back, where they are put together from every rank's heads.
   void exchange_to_rows(std::span<const Field> fields) const {
     const std::int64_t part = message_elements(fields);
     const Memory send = rank_.elements(ranks_ * part), receive = rank_.elements(ranks_ * part);
@@ -212,7 +212,7 @@ class UlyssesAttention final : public ContextAttention {
       rank_.add(rank_.at(target, row * target_width), rank_.at(source, row * width), width);
   }
 
-  // V of this rank's rows, and of those of its inner group.
+  // The V rows of this rank, and those of its inner group.
   [[nodiscard]] void* values(const Memory& keys) const {
     return rank_.at(keys, rows_.capacity * all_heads_.heads.kv * head_dim());
   }
@@ -247,12 +247,12 @@ class UlyssesAttention final : public ContextAttention {
 
   const RankContext& all_heads_;
   const AttentionRows& rows_;
-  const AttentionRows& merged_;  // inner groups as ranks
-  int ranks_;                    // of an inner group
+  const AttentionRows& merged_;  // inner groups as single ranks
+  int ranks_;                    // in an inner group
   RankContext rank_;
   InnerChunks chunks_;
-  std::unique_ptr<ContextAttention> attention_;  // of inner groups
-  int last_forward_ = 0, last_backward_ = 0;     // exchanges: all-to-alls, as the first ones are
+  std::unique_ptr<ContextAttention> attention_;  // attention of inner groups
+  int last_forward_ = 0, last_backward_ = 0;     // numbers of the last exchanges, all-to-alls like the first
   std::vector<std::vector<Place>> places_;       // by rank of the inner group
   AttentionRun* run_ = nullptr;
   AttentionGradient* gradient_ = nullptr;

@@ -85,7 +85,7 @@ std::int64_t ExportedRow::micro_batch_tokens() const {
 
 std::vector<int> ExportedRow::layers_of_stages() const {
   ModelShape alone = model();
-  alone.mtp_layers = 0;  // frameworks count those apart
+  alone.mtp_layers = 0;  // frameworks count MTP layers separately
   return equipoise::layers_of_stages(alone, layout());
 }
 
@@ -140,7 +140,7 @@ namespace {
 
 constexpr std::string_view kDegreesOfRow = "parallel.context";
 
-// What no framework is told here.
+// What no framework can be told through flags.
 constexpr Gap kGapsOfAll[] = {
     {"frozen",
      [](const ExportedRow& r) {
@@ -210,7 +210,7 @@ std::pair<std::string, std::string> untold(const Exporter& to, const Study& stud
   row.run = study.policies.front();
   row.layout = study.layout;
   std::vector<std::string_view> asked = {"parallel.context_comm"};
-  if (part == Untold::layout) {  // as if its row had nothing of its own
+  if (part == Untold::layout) {  // as if its row had no keys of its own
     row.run.schedule.clear();
     row.run.recompute_by_stage = false;
     for (const Gap& gap : to.gaps)
@@ -218,7 +218,7 @@ std::pair<std::string, std::string> untold(const Exporter& to, const Study& stud
         asked.push_back(gap.key);
   } else {
     asked.push_back(kDegreesOfRow);
-    if (row.run.schedule_auto) row.run.schedule = "seq1f1b";  // which it may choose
+    if (row.run.schedule_auto) row.run.schedule = "seq1f1b";  // the row may choose its schedule
     if (!row.run.schedule.empty()) asked.push_back("schedule");
     row.layout.context_comm = row.run.context_comm.value_or(ContextComm{});
     row.layout.context = row.run.context_comm ? std::max(2, row.layout.context) : 1;
@@ -234,7 +234,7 @@ std::pair<std::string, std::string> untold(const Exporter& to, const Study& stud
 
 namespace {
 
-// As a shell takes it for one word.
+// Quotes a text so that a shell takes it as one word.
 std::string quoted(const std::string& text) {
   const auto is_plain = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
@@ -258,7 +258,7 @@ std::string comments(const Exporter& to, const ExportedRow& row, const Notes& no
   return text;
 }
 
-// An array of a shell: one flag a line.
+// The flags as an array of a shell, one per line.
 std::string arguments_text(const Exporter& to, const ExportedRow& row) {
   std::string text = "ARGUMENTS=(\n";
   for (const Setting& setting : to.settings) {
@@ -298,7 +298,7 @@ ordered_json tree_of(const Exporter& to, const ExportedRow& row) {
   return tree;
 }
 
-// Two levels: a section an object. Strings, numbers and lists of TOML are those of JSON.
+// TOML with two levels, a section for each object. JSON's strings, numbers and lists are valid TOML.
 std::string toml_text(const ordered_json& tree) {
   std::string text;
   for (const auto& [section, keys] : tree.items()) {
@@ -313,8 +313,9 @@ std::string toml_text(const ordered_json& tree) {
 std::string simulated_text(const PolicyResult& row) {
   const Metrics& m = row.metrics;
   if (!m.step_seconds) return "no step ran (" + printable(reason_text(row.reasons)) + ")";
-  return fixed(*m.step_seconds, 3) + " s a step of " + grouped(std::llround(m.tokens_per_step.value_or(0))) +
-         " tokens, " + fixed(m.tokens_per_second_per_gpu.value_or(0), 0) + " tokens/s/GPU";
+  return fixed(*m.step_seconds, 3) + " s per step of " +
+         grouped(std::llround(m.tokens_per_step.value_or(0))) + " tokens, " +
+         fixed(m.tokens_per_second_per_gpu.value_or(0), 0) + " tokens/s/GPU";
 }
 
 std::string export_text(const Exporter& to, const ExportedRow& row, const Notes& notes) {
@@ -323,7 +324,7 @@ std::string export_text(const Exporter& to, const ExportedRow& row, const Notes&
   if (to.form == ExportForm::overrides) return text + overrides_text(to, row);
   ordered_json tree = tree_of(to, row);
   if (to.form == ExportForm::toml) return text + toml_text(tree);
-  // JSON has no comments; DeepSpeed passes over keys that it does not know.
+  // JSON has no comments, so notes go under a key that DeepSpeed ignores.
   ordered_json lines = ordered_json::array();
   for (std::size_t begin = 0; begin < text.size(); begin = text.find('\n', begin) + 1)
     lines.push_back(text.substr(begin + 2, text.find('\n', begin) - begin - 2));

@@ -17,7 +17,7 @@
 
 namespace equipoise {
 
-// What the tables ask: the study, and its row as it ran, with all that was derived filled in.
+// What the tables read: the study, and its row as it ran, with all derived values filled in.
 class ExportedRow {
  public:
   ExportedRow(const Study& of_study, const PolicyResult& of_row);
@@ -25,37 +25,35 @@ class ExportedRow {
   const Study& study;
   const PolicyResult& row;
 
-  // The row's, but for what it recomputes: one number holds for all micro-batches of a run, so that it is the
-  // most that any of the plan's recomputes, with which all of them fit.
+  // The row's layout, with the most layers that any of the plan's micro-batches recomputes. Frameworks have
+  // one number for all micro-batches, and with that number all of them fit.
   [[nodiscard]] const Layout& layout() const { return layout_; }
   [[nodiscard]] const ModelShape& model() const { return study.model; }
   [[nodiscard]] const FrameworkOptions& framework() const { return study.framework.in_training; }
   [[nodiscard]] bool has_windows() const { return study.batch.documents_per_step == 0; }
   [[nodiscard]] std::string_view schedule() const;
   [[nodiscard]] const std::string& shard() const { return row.shard.empty() ? row.run.shard : row.shard; }
-  // Fewest and most micro-batches of a full step, all lanes together; 0 where none ran.
+  // Fewest and most micro-batches of a full step, over all lanes; 0 if none ran.
   [[nodiscard]] std::pair<std::int64_t, std::int64_t> micro_batches() const;
-  // Sequences of a step and micro-batches of a lane: of the study's windows where lanes share them evenly,
-  // else of the plan, a pack a sequence; 0 where its steps or lanes differ in that.
+  // Sequences of a step and micro-batches of a lane. They are the study's windows if lanes share them evenly,
+  // else the plan's packs; 0 if its steps or lanes differ.
   struct BatchSizes {
     std::int64_t sequences = 0, of_lane = 0;
   };
   [[nodiscard]] BatchSizes batch() const;
   // Most tokens of a micro-batch, as the policy's sizes allow.
   [[nodiscard]] std::int64_t micro_batch_tokens() const;
-  // Figures of the plan.
+  // The figures below are the plan's.
   [[nodiscard]] std::int64_t largest_micro_batch() const { return largest_micro_batch_; }
   [[nodiscard]] std::int64_t longest_document() const { return longest_document_; }
-  [[nodiscard]] std::int64_t documents() const {  // that begin in a step, mean
+  [[nodiscard]] std::int64_t documents() const {  // mean of documents that begin in a step
     const auto steps = std::max<std::int64_t>(1, static_cast<std::int64_t>(row.plan.steps.size()));
     return (documents_ + steps / 2) / steps;
   }
   [[nodiscard]] std::vector<int> layers_of_stages() const;
   [[nodiscard]] bool has_even_stages() const;
-  // Layers that each virtual stage recomputes, the most of all micro-batches.
   [[nodiscard]] const std::vector<int>& recomputed_of_stages() const { return recomputed_of_stages_; }
-  // How many layers the plan's micro-batches recompute, where they do not all recompute the same: "0 to 11 of
-  // 32 layers by micro-batch".
+  // How many layers micro-batches recompute, if they differ: "0 to 11 of 32 layers by micro-batch".
   [[nodiscard]] const std::string& recomputed_by_micro_batch() const { return recomputed_by_micro_batch_; }
 
  private:
@@ -67,13 +65,13 @@ class ExportedRow {
 
 struct Setting {
   std::string_view name;  // a flag, or a dotted path
-  // Null: not written. True: a flag without a value.
+  // Null is not written; true is a flag without a value.
   nlohmann::ordered_json (*value)(const ExportedRow&);
 };
 
 struct Gap {
-  std::string_view key;                      // of the study
-  std::string (*found)(const ExportedRow&);  // what the row has of it; empty where nothing is lost
+  std::string_view key;                      // a key of the study
+  std::string (*found)(const ExportedRow&);  // the row's value that is lost; empty if nothing is
   std::string_view why, nearest;
 };
 
@@ -81,41 +79,41 @@ enum class ExportForm { arguments, overrides, json, toml };
 
 struct Exporter {
   std::string_view name;    // after --for
-  std::string_view source;  // whose names these are
+  std::string_view source;  // the software that defines these names
   std::string_view use;
-  std::string_view presets;  // framework presets whose times hold for it, each with a space behind it
+  std::string_view presets;  // framework presets that it serves, each followed by a space
   ExportForm form;
   std::span<const Setting> settings;
   std::span<const Gap> gaps;
-  // The policy that packs as the flags alone do, sharded per-document; empty: what packs and masks documents
-  // is not theirs.
+  // The policy that packs as the flags alone do, sharded per-document. Empty if the framework itself does not
+  // pack and mask documents.
   std::string_view alone = {};
 };
 
 std::span<const Exporter> exporters();
-// Throws UserError with the known names, `also` among them.
+// Throws UserError with the known names and `also`.
 const Exporter& exporter_of(std::string_view name, std::string_view also = {});
 
-// Names what the framework cannot express. The notes are about no row yet.
+// Names what the framework cannot express. These notes belong to no row yet.
 Notes lost_notes(const Exporter& to, const ExportedRow& row);
-// The key that no flag can express, and why: in the study's layout, whatever is packed, or in its first row's
-// own CP degrees. Empty where there is none.
+// The key that no flag can express, and why. `layout` looks at the study's layout, whatever is packed; `row`
+// at the CP degrees of its first row. Empty if there is none.
 enum class Untold { layout, row };
 std::pair<std::string, std::string> untold(const Exporter& to, const Study& study, Untold part);
-// "0.104 s a step of 65,530 tokens, 61565 tokens/s/GPU"
+// "0.104 s per step of 65,530 tokens, 61565 tokens/s/GPU"
 std::string simulated_text(const PolicyResult& row);
-// The flags or the config, `notes` in it as comments.
+// The flags or the config, with `notes` as comments in it.
 std::string export_text(const Exporter& to, const ExportedRow& row, const Notes& notes);
 
-// The search or the sweep of a study as an array job of Slurm, its results merged in the end.
+// The search or the sweep of a study as an array job of Slurm, which merges the results at its end.
 struct SlurmJob {
   std::string file;                     // the study
-  std::vector<std::string> set, sweep;  // key=a and key=a,b,c; no sweep: `tune`
+  std::vector<std::string> set, sweep;  // key=a and key=a,b,c; without `sweep` the job is `tune`
   int tasks = 8;
 };
 std::string slurm_script(const SlurmJob& job);
 
-// Tables of single frameworks, and what they share.
+// The tables of the frameworks and what they share.
 Exporter megatron_exporter();
 Exporter nemo_exporter();
 Exporter deepspeed_exporter();
@@ -126,25 +124,25 @@ namespace exported {
 
 using Value = nlohmann::ordered_json;
 
-// The number where it is no default.
+// The number, unless it is the default.
 inline Value above(std::int64_t least, std::int64_t number) {
   return number > least ? Value(number) : Value();
 }
 inline Value where(bool holds, Value value) {
   return holds ? std::move(value) : Value();
 }
-// What a gap has found.
+// A gap's text if the gap holds.
 inline std::string found_if(bool holds, std::string text) {
   return holds ? std::move(text) : std::string();
 }
-// The policy with what its options say other than their defaults: "wlb (queues 2)".
+// The policy with those of its options that differ from their defaults: "wlb (queues 2)".
 std::string policy_text(const ExportedRow& row);
 
-// What the framework's own loader and pipeline do not do of the row; empty: nothing.
+// What the row does that the framework's own loader and pipeline do not; empty if nothing.
 std::string packed_otherwise(const FrameworkRuns& framework, const ExportedRow& row);
 std::string scheduled_otherwise(const FrameworkRuns& framework, const ExportedRow& row);
 
-// Where the plan has not as many as the study's windows make.
+// For plans whose number of micro-batches differs from that of the study's windows.
 inline constexpr Gap kCountOfPlan = {
     "micro_batches",
     [](const ExportedRow& r) {
@@ -161,7 +159,7 @@ inline constexpr Gap kRecomputeOfPlan = {
     "one setting holds for all micro-batches, and nothing changes it between them",
     "the most that any of them recomputes, as written, which costs the others time"};
 
-// Where the framework's length of a sample does not hold the plan's.
+// For plans with micro-batches longer than the framework's sample length.
 inline constexpr Gap kLargerMicroBatches = {"largest micro-batch",
                                             [](const ExportedRow& r) {
                                               const std::int64_t most = r.largest_micro_batch();

@@ -1,4 +1,4 @@
-// Megatron-LM's arguments, and the same as overrides of a Megatron-Bridge (NeMo) recipe.
+// Megatron-LM's arguments, and the same settings as overrides of a Megatron-Bridge (NeMo) recipe.
 #include <algorithm>
 #include <iterator>
 
@@ -25,7 +25,7 @@ Value virtual_stages(Row r) {
 Value context_comm(Row r) {
   return where(r.layout().context > 1, facts_of(r.layout().context_comm).megatron);
 }
-Value context_sizes(Row r) {  // of the all-to-all inside, then of the ring across
+Value context_sizes(Row r) {  // first the all-to-all inside, then the ring across
   const Layout& l = r.layout();
   if (l.context == 1 || !facts_of(l.context_comm).nested) return {};
   const int inner = l.inner_ranks(l.context);
@@ -41,7 +41,7 @@ bool recomputes_modules(Row r) {
   return r.layout().recompute == Recompute::selective ||
          (r.layout().recompute == Recompute::modules && !recomputes_by_op(r));
 }
-// Megatron-LM accumulates and reduces in fp32 unless it is told.
+// Megatron-LM accumulates and reduces in fp32 unless a flag says otherwise.
 bool reduces_in_bf16(Row r) {
   return r.framework().gradient_bytes < 4;
 }
@@ -96,7 +96,8 @@ Value dispatcher(Row r) {
   return where(r.layout().expert > 1, sends_by_deepep(r) ? "flex" : "alltoall");
 }
 
-// A setting of both: Megatron-LM's flag, and the key of a Megatron-Bridge recipe. Empty: that one has none.
+// One setting under both names: Megatron-LM's flag and the key of a Megatron-Bridge recipe. An empty name
+// means that this one has none.
 struct BothNames {
   std::string_view flag, key;
   Value (*value)(Row);
@@ -171,7 +172,7 @@ constexpr BothNames kSettings[] = {
     {"--seq-length", "dataset.seq_length", [](Row r) -> Value { return r.study.batch.context_window; }},
     {"--max-position-embeddings", "",
      [](Row r) -> Value { return std::max(r.study.batch.context_window, r.row.run.pack.max_tokens); }},
-    // No document of a plan sees another.
+    // No document of a plan attends to another.
     {"--dataloader-inter-document-masking", "", [](Row) -> Value { return true; }},
     {"--bf16", "", [](Row) -> Value { return true; }},
     {"--grad-reduce-in-bf16", "", [](Row r) { return where(reduces_in_bf16(r), true); }},
@@ -189,7 +190,7 @@ constexpr BothNames kSettings[] = {
      [](Row r) { return where(r.model().kv_heads < r.model().heads, r.model().kv_heads); }},
     {"--kv-channels", "", [](Row r) { return where(!r.model().mla, r.model().head_dim); }},
     {"--swiglu", "", [](Row r) -> Value { return r.model().gated_ffn; }},
-    // What is priced: RMSNorm, RoPE, no dropout, no biases but those of Q, K and V.
+    // Costs assume RMSNorm, RoPE, no dropout, and no biases other than those of Q, K and V.
     {"--normalization", "", [](Row) -> Value { return "RMSNorm"; }},
     {"--position-embedding-type", "", [](Row) -> Value { return "rope"; }},
     {"--disable-bias-linear", "", [](Row) -> Value { return true; }},
@@ -332,7 +333,7 @@ Exporter megatron_exporter() {
 
 Exporter nemo_exporter() {
   static const std::vector<Setting> kKeys = settings_of<&BothNames::key>();
-  static const std::vector<Gap> kGapsByKeys = [] {  // the same, with keys in place of flags
+  static const std::vector<Gap> kGapsByKeys = [] {  // the same gaps with keys in place of flags
     std::vector<Gap> gaps(std::begin(kGaps), std::end(kGaps));
     for (Gap& gap : gaps) {
       if (gap.nearest == kByDocument)

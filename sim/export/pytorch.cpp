@@ -24,13 +24,13 @@ bool recomputes(Row r) {
          (r.layout().recompute == Recompute::layers && r.layout().recompute_layers > 0);
 }
 
-// The form that runs, where the framework does not have it.
+// The CP form that runs, if the framework does not have it.
 std::string context_gap(Row r, ContextFrameworks framework) {
   const ContextCommFacts& form = facts_of(r.layout().context_comm);
   return std::string(r.layout().context == 1 || (form.run_by & framework) != 0 ? "" : form.name);
 }
 
-// What none of the three can be told.
+// What none of the three frameworks can express.
 constexpr Gap policy_gap(std::string (*found)(Row)) {
   return {"policy", found, "batches are those of your data loader", kFeedIt};
 }
@@ -48,7 +48,7 @@ constexpr Gap kDocuments = {
     "a global batch is a number of samples", "samples that are packs, as many as a step has"};
 
 constexpr Setting kDeepspeed[] = {
-    // Micro-batches x accumulation x data parallelism, as DeepSpeed asks.
+    // DeepSpeed defines it as micro-batches x accumulation x data parallelism.
     {"train_batch_size", [](Row r) { return above(0, r.batch().sequences); }},
     {"train_micro_batch_size_per_gpu", [](Row r) -> Value { return r.study.batch.micro_batch_size; }},
     {"gradient_accumulation_steps", [](Row r) { return above(0, r.batch().of_lane); }},
@@ -103,7 +103,7 @@ Value titan_schedule(Row r) {
 Value less_layers(Row r) {
   return where(r.layout().pipeline > 1, r.layout().count_embedding_and_head ? 1 : 0);
 }
-// Every n-th layer, or by operator.
+// Recomputes every n-th layer, or by operator.
 Value every_layer(Row r) {
   if (r.layout().repeats(RecomputeModule::per_op)) return "op";
   const int layers = r.layout().recompute_layers;
@@ -208,7 +208,7 @@ constexpr Gap kTorchtitanGaps[] = {
     kPrediction,
 };
 
-// Without tensor and pipeline parallelism FSDP, else Megatron.
+// verl runs FSDP if there is no tensor and pipeline parallelism, else Megatron.
 bool uses_fsdp(Row r) {
   return r.layout().tensor == 1 && r.layout().pipeline == 1;
 }

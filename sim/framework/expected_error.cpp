@@ -13,7 +13,7 @@ using nlohmann::json;
 
 namespace {
 
-// Kinds of published steps, the narrowest first.
+// The kinds of published steps, narrowest first.
 const json& table() {
   static const json known = read_json_file(
       shipped_path("framework/published_errors.json", EQUIPOISE_PUBLISHED_ERRORS).string());
@@ -25,7 +25,7 @@ bool is_of(const json& gpus, const std::string& gpu) {
       gpus, [&](const json& word) { return gpu.find(word.get_ref<const std::string&>()) != std::string::npos; });
 }
 
-// A kind says what its steps have in common; what it does not say is any.
+// A kind names what its steps have in common; a property that it does not name may be anything.
 bool holds(const json& kind, const StepFamily& steps) {
   const auto is = [&](const char* key, const auto& value) { return !kind.contains(key) || kind[key] == value; };
   return is("framework", steps.framework) && is("experts", steps.experts) && is("lora", steps.lora) &&

@@ -14,7 +14,7 @@
 
 namespace equipoise {
 
-// What an error hangs on, of steps that are to be predicted.
+// The properties of steps on which the error of their prediction depends.
 struct StepFamily {
   std::string framework;  // the preset
   bool experts = false;
@@ -24,20 +24,20 @@ struct StepFamily {
   [[nodiscard]] std::string text() const;  // "megatron, dense, H100 SXM 80GB, bf16"
 };
 
-// Measured over predicted lies between low and high in 90 of 100 cases.
+// In 90 of 100 cases measured over predicted is between low and high.
 struct ErrorInterval {
   double low = 1, high = 1;
-  std::int64_t rows = 0, sources = 0;  // published steps, and benchmarks that they belong to
+  std::int64_t rows = 0, sources = 0;  // number of published steps, and of the benchmarks that they come from
 };
 
 struct ExpectedError {
-  std::optional<ErrorInterval> step;      // of a step's time; none: no published step is of its GPUs
-  std::optional<ErrorInterval> speed_up;  // of the ratio of two rows; none: unknown
+  std::optional<ErrorInterval> step;      // for a step's time; none if there is no published step on its GPUs
+  std::optional<ErrorInterval> speed_up;  // for the ratio of two rows; none if unknown
   std::string nearest;                // the kind of the published steps
-  double nearest_error = 0;           // mean absolute error of them
+  double nearest_error = 0;           // their mean absolute error
 };
 
-// Null where nothing published is like these steps: another framework than the shipped ones.
+// Null if no published step is like these: their framework is not a shipped one.
 std::optional<ExpectedError> expected_error(const StepFamily& steps);
 
 }  // namespace equipoise

@@ -42,13 +42,13 @@ int count_within(const json& node, const char* key, int most, const std::string&
   throw UserError(where, ".", key, ": expected an integer, found ", short_number(value));
 }
 
-// --- `defaults`: a row for each key, with where its value goes and what it may be.
+// --- `defaults`: one row per key, with the place of its value and the allowed range.
 
 struct DefaultKey {
   const char* key;
   void (*read)(const DefaultKey& key, const json& node, const std::string& where, FrameworkPreset& preset);
   double most = 0, least = 0;  // of a number
-  bool needed = false;         // in every preset
+  bool needed = false;         // whether every preset has it
 };
 
 template <auto Member>
@@ -299,7 +299,7 @@ FrameworkPreset FrameworkPreset::read(const json& file, const std::string& origi
   return preset;
 }
 
-// Searches and sweeps read their study thousands of times: a file that has not changed is not read again.
+// Searches and sweeps read their study thousands of times, so a file that has not changed is not read again.
 FrameworkPreset FrameworkPreset::load(std::string_view name_or_path) {
   struct Known {
     std::filesystem::file_time_type written;
@@ -335,14 +335,14 @@ bool names(const std::string& word, const std::string& gpu) {
   return gpu.find(word) != std::string::npos;
 }
 
-// The profile's JSON there; an empty object where it has none.
+// The profile's JSON at a pointer; an empty object if it has none.
 const json& part_of(const Profile& profile, const char* pointer) {
   static const json kNone = json::object();
   const json::json_pointer place(pointer);
   return profile.json().contains(place) ? profile.json()[place] : kNone;
 }
 
-// Counts the tables at and below a place: all of them, those that someone measured on a machine, and the
+// Counts the tables at and below a place: all of them, and those that were measured on a machine. Keeps the
 // largest median error that these state on samples which their fits did not see.
 struct Tables {
   int measured = 0, all = 0;
@@ -366,9 +366,9 @@ struct Tables {
   }
 };
 
-// Chips with the same SMs: what slows kernels in training, slows them alike. (An H20 has half of them.)
+// Chips with the same SMs; whatever slows kernels in training slows them alike. (An H20 has half as many.)
 bool is_hopper(const std::string& gpu) {
-  return names("H100", gpu) || names("H800", gpu) || names("H200", gpu);  // "GH200" has H200 in it, too
+  return names("H100", gpu) || names("H800", gpu) || names("H200", gpu);  // "GH200" contains "H200", too
 }
 
 }  // namespace
@@ -388,7 +388,7 @@ Tables attention_tables(const Profile& profile, const std::string& kernel) {
 Tables elementwise_tables(const Profile& profile) {
   Tables tables;
   for (const auto& [name, table] : part_of(profile, "/tables/elementwise").items()) {
-    std::string_view op = name;  // other libraries' kernels are there, too
+    std::string_view op = name;  // kernels of other libraries are in the list, too
     if (op.ends_with(kernels::kBackwardSuffix)) op.remove_suffix(kernels::kBackwardSuffix.size());
     if (std::ranges::count(kernels::kElementwiseNames, op) > 0) tables.add(table);
   }

@@ -28,25 +28,25 @@ namespace equipoise {
 
 enum class KernelTimes { benchmark, fitted, borrowed };
 
-// How a preset's slowdowns apply to a profile. alone: they do not count, kernels run as fast as the profile
-// has them; fitted: its GPU is of the family that they were fitted on; carried: it is of another.
+// How a preset's slowdowns apply to a profile. `alone`: not at all, kernels run as fast as in the profile.
+// `fitted`: its GPU is of the family on which they were fitted. `carried`: it is of another family.
 enum class SlowdownRule : std::uint8_t { alone, fitted, carried };
 inline constexpr std::string_view kSlowdownRuleNames[] = {"alone", "fitted", "carried"};
 constexpr std::string_view name_of(SlowdownRule rule) {
   return kSlowdownRuleNames[at(rule)];
 }
 
-// What published steps of one GPU show of a preset that did not see them.
+// What published steps on one GPU show of a preset that was fitted without them.
 struct ErrorOnGpu {
-  std::string gpu;  // a word of its name
+  std::string gpu;  // a word of the GPU's name
   std::int64_t rows = 0;
   double mean_abs_error = 0, mean_error = 0;
 };
 
-// Slowdowns that published steps of some GPUs or of a precision ask for, instead of the preset's own.
+// Slowdowns that replace the preset's own on some GPUs or at one precision, as published steps there require.
 struct SlowdownsThere {
-  std::vector<std::string> gpu_families;  // as the preset's
-  std::optional<Precision> precision;     // none: every one
+  std::vector<std::string> gpu_families;  // as the preset's gpu_families
+  std::optional<Precision> precision;     // every one if none is named
   std::optional<double> gemm, attention, expert_product_seconds;
   std::optional<Load> load;
 
@@ -59,51 +59,50 @@ struct FrameworkPreset {
   std::string origin;  // the file
   int zero = 1;
   bool reduce_each_micro_batch = true;
-  FrameworkOptions options;  // as on the GPUs that the slowdowns were fitted on
+  FrameworkOptions options;  // as on the GPUs where the slowdowns were fitted
   KernelTimes kernels = KernelTimes::benchmark;
-  std::string borrowed_from;              // of KernelTimes::borrowed
-  std::vector<std::string> gpu_families;  // words of a device's name; one of Hopper's means all of them
+  std::string borrowed_from;              // as KernelTimes::borrowed
+  std::vector<std::string> gpu_families;  // words of a device's name; one of a Hopper GPU means all of them
   std::vector<ErrorOnGpu> on_gpus;
-  std::vector<SlowdownsThere> there;      // the first that holds counts
+  std::vector<SlowdownsThere> there;  // the first that matches applies
   std::optional<double> error;  // mean absolute, on benchmarks that the fit did not see
-  std::string skew_source;      // what is known of defaults.expert_skew, where the preset says it
-  std::optional<Note> host;     // what a launch takes it; empty: no host is meant
+  std::string skew_source;      // what is known of defaults.expert_skew, if the preset says it
+  std::optional<Note> host;     // the host and what a launch takes on it; none if no host is modelled
 
-  // `name_or_path`: a shipped preset's name or a file. Throws UserError.
+  // `name_or_path` is the name of a shipped preset or a file. Throws UserError.
   static FrameworkPreset load(std::string_view name_or_path);
   static FrameworkPreset read(const nlohmann::json& file, const std::string& origin);
 
-  // The preset's options without what was fitted or assumed of its GPUs: kernels and host are as fast as the
-  // profile has them.
+  // The preset's options without what was fitted to or assumed about its GPUs: kernels and host are as fast
+  // as the profile has them.
   [[nodiscard]] FrameworkOptions alone() const;
-  // Kernels that someone measured on a machine are that machine's: there the rule is `alone`.
+  // Kernels that were measured on a machine already run at its speed, so that their rule is `alone`.
   [[nodiscard]] SlowdownRule rule_on(const Profile& profile) const;
-  // How far off it is on published steps of the profile's GPU. Empty where there are none.
+  // The preset's error on published steps of the profile's GPU; empty if there are none.
   [[nodiscard]] std::optional<Note> error_on(const Profile& profile) const;
-  // Puts the slowdowns of these steps in place of the preset's own, where published steps ask for others.
+  // Replaces the preset's slowdowns if published steps on this GPU or at this precision require others.
   void slow_down(FrameworkOptions& slowed, const std::string& gpu, Precision precision) const;
   // How much slower than alone its kernels run with these options, and how well that is known.
   [[nodiscard]] Note kernel_note(const FrameworkOptions& slowed) const;
 };
 
-// Whether someone measured its GEMMs on a machine, all of them or the few that calibrated another's.
+// Whether its GEMMs were measured on a machine: all of them, or the few that calibrated another machine's.
 bool kernels_are_measured(const Profile& profile);
-// How many of the other tables that simulations use, those of an attention kernel (empty: the profile's
-// default) and those of row-wise ops.
+// How many of the other tables that simulations use were measured: those of an attention kernel (the
+// profile's default if empty) and of row-wise ops.
 enum class Measured : std::uint8_t { none, some, all };
 Measured attention_measured(const Profile& profile, const std::string& kernel);
 Measured elementwise_measured(const Profile& profile);
-// For each kind of kernel that was measured, the largest median error that the profile states of it, on
-// samples which the fits did not see; empty where it states none.
-// `network`: between nodes, by its name; empty: the profile's default.
+// The largest median error that the profile states for each measured kind of kernel, on samples which the
+// fits did not see; may be empty. `network` is the one between nodes, or empty for the profile's default.
 Notes measured_errors(const Profile& profile, const std::string& kernel, const std::string& network);
 
-// How much slower than alone kernels run by these options. `known`: how well that is known.
+// How much slower than alone kernels run with these options. `known` says how well that is known.
 Note slowdowns_note(const FrameworkOptions& options, Notes known);
 
 inline constexpr std::string_view kDefaultFramework = "megatron";
 
-// Names of the presets that are found next to the program or in the source tree, sorted.
+// Names of the presets that are next to the program or in the source tree, sorted.
 std::vector<std::string> shipped_frameworks();
 
 }  // namespace equipoise

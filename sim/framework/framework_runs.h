@@ -1,7 +1,7 @@
-// What training frameworks run of themselves: the one table that results (runs_in) and `export` ask.
+// What training frameworks run by themselves: the one table for results (runs_in) and `export`.
 //
 // A loader of the user's own can pack and cut micro-batches as a policy does. It cannot give a framework a
-// schedule, an attention or CP degrees that it does not have.
+// schedule, an attention or CP degrees that the framework does not have.
 #pragma once
 
 #include <cstdint>
@@ -18,18 +18,18 @@ constexpr std::string_view name_of(RunsIn runs_in) {
   return kRunsInNames[at(runs_in)];
 }
 
-// Lists are of names, each with a space behind it.
+// In the lists each name is followed by a space.
 struct FrameworkRuns {
-  std::string_view names;       // presets, and what `export --for` takes
-  std::string_view target;      // of `export --for`; empty: it writes nothing for them
+  std::string_view names;       // presets, and names that `export --for` takes
+  std::string_view target;      // name for `export --for`; empty if it has no export
   std::string_view packs;       // policies that its own loader packs as
   std::string_view shards;      // rules by which its own loader cuts micro-batches over CP ranks
   std::string_view schedules;   // of a pipeline
-  std::string_view degrees;     // policies whose CP degrees by micro-batch it runs, without a pipeline
-  ContextFrameworks forms = 0;  // of context parallelism
+  std::string_view degrees;     // policies whose CP degrees per micro-batch it runs, without a pipeline
+  ContextFrameworks forms = 0;  // forms of context parallelism
 };
 
-// Sharding rules that ask for nothing but a loader that cuts by them, where attention takes any cut.
+// Sharding rules that need only a loader that cuts by them, if attention takes any cut.
 inline constexpr std::string_view kShardsOfLoaders =
     "per-sequence per-document contiguous adaptive static-best optimal ";
 

@@ -23,16 +23,16 @@ void take_least(MemoryLimit& limit, double bytes, const char* source) {
   if (bytes > 0 && bytes < limit.bytes) limit = {bytes, source};
 }
 
-// The number in a cgroup's file; 0 where there is none ("max", no such file).
+// The number in a cgroup's file; 0 if there is none ("max", no such file).
 double number_in(const std::string& path) {
   std::ifstream in(path);
   double value = 0;
   return in >> value ? value : 0;
 }
 
-// Limits of this process's cgroup and of those above it. Version 2 names one path for all controllers,
-// version 1 one for "memory"; in a container the path may not exist below the mount, whose root is then the
-// group's.
+// Applies the limits of this process's cgroup and of those above it. Version 2 names one path for all
+// controllers, version 1 one for "memory". In a container the path may not exist below the mount, whose root
+// is then the group's.
 void take_cgroup(MemoryLimit& limit) {
   constexpr const char* kSource = "the cgroup's memory limit";
   std::ifstream groups("/proc/self/cgroup");
@@ -50,7 +50,7 @@ void take_cgroup(MemoryLimit& limit) {
   }
 }
 
-// Rounded up to two digits, so that what is suggested is enough.
+// Rounded up to two digits, so that the suggested limit is enough.
 std::string enough_GB(double bytes) {
   const double value = bytes / kBytesPerGB;
   const double unit = std::pow(10, std::floor(std::log10(std::max(value, 0.01))) - 1);
@@ -104,7 +104,7 @@ void bound_memory(const MemoryLimit&, int) {}
 #else
 void bound_memory(const MemoryLimit& limit, int threads) {
   constexpr double kStack = 8.0 * 1024 * 1024;
-  // OpenBLAS's threads, which start with the program, take 128 MiB each and ask for it until they get it.
+  // OpenBLAS's threads, which start with the program, take 128 MiB each and retry until they get it.
   constexpr double kLibraryThread = 136.0 * 1024 * 1024;
   rlimit data{};
   if (::getrlimit(RLIMIT_DATA, &data) != 0) return;
@@ -116,7 +116,7 @@ void bound_memory(const MemoryLimit& limit, int threads) {
   const auto bytes = static_cast<rlim_t>(limit.bytes + now + libraries + kStack * threads);
   if (data.rlim_cur != RLIM_INFINITY && data.rlim_cur <= bytes) return;
   data.rlim_cur = bytes;
-  (void)::setrlimit(RLIMIT_DATA, &data);  // the user's own limits stay as they are where this is refused
+  (void)::setrlimit(RLIMIT_DATA, &data);  // if this is refused, the user's own limits stay
 }
 #endif
 

@@ -1,9 +1,8 @@
-// How much memory and disk a run may take, and the refusal of what would take more, before any of it is done.
+// How much memory and disk a run may take, and its refusal before any work if it would take more.
 //
-// Estimates are made where the sizes are known (sim/study/estimate.h for plans and simulations, the
-// commands for what they alone allocate) and compared with a limit here. What no estimate foresees is
-// stopped by bound_memory(): the allocation fails, and the program says so in one line instead of being
-// killed.
+// Estimates are made where the sizes are known (sim/study/estimate.h for plans and simulations, the commands
+// for what they alone allocate) and compared with a limit here. bound_memory() stops what no estimate
+// foresees: the allocation fails, and the program reports it in one line instead of being killed.
 #pragma once
 
 #include <cstdint>
@@ -23,22 +22,22 @@ struct MemoryLimit {
 // The least of 80% of the machine's memory, the cgroup's limit and RLIMIT_AS.
 MemoryLimit default_memory_limit();
 
-// `max_memory_GB` as typed for --max-memory-GB; 0: the default. Throws UserError for what is no size.
+// `max_memory_GB` is the value of --max-memory-GB; 0 means the default. Throws UserError for no size.
 MemoryLimit memory_limit(double max_memory_GB);
 
 // Throws UserError: "<what>: needs about 12.5 GB of memory, the limit is 2 GB (--max-memory-GB); expected
-// <instead>, or --max-memory-GB 13". `instead`: what else would help, such as "a larger chunk_size"; may be
+// instead>, or --max-memory-GB 13". `instead` names another remedy, such as "a larger chunk_size"; it may be
 // empty.
 void require_memory(const std::string& what, double bytes, const MemoryLimit& limit,
                     const std::string& instead = "");
 
-// The same for files, with --max-output-GB.
+// Does the same for files, with --max-output-GB.
 void require_output(const std::string& what, double bytes, double max_output_GB,
                     const std::string& instead = "");
 
-// From here on an allocation that takes this process above the limit, in addition to what it has already, the
-// stacks of `threads` and what libraries take for theirs, fails with std::bad_alloc. No effect under
-// sanitizers, whose shadow memory counts.
+// From now on an allocation fails with std::bad_alloc if it takes this process above the limit. What the
+// process already has, the stacks of `threads` and what libraries take for theirs do not count. No effect
+// under sanitizers, whose shadow memory counts.
 void bound_memory(const MemoryLimit& limit, int threads = 1);
 
 // 12.5 GB, 340 MB.

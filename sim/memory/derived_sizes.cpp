@@ -84,7 +84,7 @@ std::int64_t largest_bucket(const MemoryModel& memory, const Schedule& schedule,
 
 int layers_between_probes(int c_min, double m1, int c_max, double m2, int layers) {
   const double per_layer = (m2 - m1) / (c_max - c_min);
-  if (!(per_layer > 0)) return m1 >= 0 ? 0 : layers;  // checkpointing frees nothing
+  if (!(per_layer > 0)) return m1 >= 0 ? 0 : layers;  // because checkpointing frees nothing
   const double needed = std::ceil(c_max - m2 / per_layer);
   return static_cast<int>(std::clamp(needed, 0.0, static_cast<double>(layers)));
 }
@@ -165,7 +165,7 @@ class Checkpoints {
     return true;
   }
 
-  // False where all fits, or no more can be recomputed.
+  // Returns false if everything fits, or no more can be recomputed.
   bool add_where_it_overflows() {
     for (int s = 0; s < schedule_.stages; ++s) {
       const MemoryPeak peak = memory_.stage_peak(schedule_, load_, s);
@@ -182,8 +182,8 @@ class Checkpoints {
     return false;
   }
 
-  // The number whose micro-batch has the most tokens of those that the stage holds at the op, and can
-  // recompute more; the number of numbers if there is none. Its tokens go to largest_.
+  // Finds the micro-batch with the most tokens that the stage holds at the op and that can recompute more
+  // layers. Returns its index, or layers_.size() if there is none, and sets largest_ to its tokens.
   std::size_t largest_in_flight(int stage, int op_index) {
     const std::vector<ScheduleOp>& ops = schedule_.ops[at(stage)];
     std::vector<char> held(micro_batches_.size() * at(schedule_.virtual_stages), 0);
@@ -208,7 +208,7 @@ class Checkpoints {
     return found;
   }
 
-  // To the fewest layers that fit.
+  // Lowers the number to the fewest layers that fit.
   void lower(std::size_t c) {
     int enough = layers_[c], too_few = -1;
     while (enough - too_few > 1) {
@@ -225,7 +225,7 @@ class Checkpoints {
   std::span<MicroBatch> micro_batches_;
   std::vector<std::vector<Op>> ops_;  // by number
   std::vector<int> layers_;           // C
-  int most_ = 0;                      // layers of any virtual stage
+  int most_ = 0;                      // most layers of any virtual stage
   std::int64_t largest_ = 0;
 };
 

@@ -22,14 +22,14 @@ namespace equipoise {
 Schedule lane_schedule(const SchedulePolicy& policy, const Layout& layout, std::int64_t micro_batches,
                        bool pairs = false);
 
-// Tokens of a micro-batch on the fullest of `context` ranks: two chunks a rank, the last ones padded.
+// Tokens of a micro-batch on the fullest of `context` ranks: two chunks per rank, the last ones padded.
 std::int64_t tokens_of_rank(std::int64_t tokens, int context);
 
 // WLB-LLM's L_max: most tokens, at most `limit`, of micro-batches on `context` ranks. 0 if nothing fits.
 std::int64_t largest_micro_batch(const MemoryModel& memory, const Schedule& schedule, int context,
                                  std::int64_t limit);
 
-// Skrull's BucketSize: most tokens of a micro-batch that one of `context` ranks can hold.
+// Skrull's BucketSize: the most tokens of a micro-batch that one of `context` ranks can hold.
 std::int64_t largest_bucket(const MemoryModel& memory, const Schedule& schedule, int context);
 
 // HBP Algorithm 4: fewest layers to checkpoint so that a step fits, from two probes: free memory m1 with

@@ -9,7 +9,7 @@
 
 namespace equipoise {
 
-// The mean of a model's layers: stages have layers of each kind.
+// The mean over a model's layers, because stages have layers of each kind.
 static double mean_kept_bytes(const ModelShape& model, const Layout& layout,
                               const FrameworkOptions& framework) {
   double sum = 0;
@@ -56,7 +56,7 @@ MemoryModel::MemoryModel(const ModelShape& model, const Layout& layout, const Pr
 }
 
 MemoryParts MemoryModel::fixed(int stage) const {
-  PartParameters all, trained, ends;  // ends: what is no linear layer in FP8
+  PartParameters all, trained, ends;  // `ends` are parameters outside linear layers in FP8
   const auto add = [](PartParameters& sum, const PartParameters& part) {
     sum.dense += part.dense;
     sum.routed += part.routed;
@@ -68,7 +68,7 @@ MemoryParts MemoryModel::fixed(int stage) const {
     }
     for (const ModelPart part : trained_parts_[at(v)]) add(trained, trained_sizes_[at(part)]);
   }
-  // All that hold the same: two stages, where each block of layers has a copy.
+  // Replicas of the same part, which are on two stages if each block of layers has a copy.
   const double replicas = as_double(layout_.data) * layout_.context * layout_.copies();
   const double expert_replicas = as_double(layout_.expert_replicas()) * layout_.copies();
   const auto on_rank = [&](const PartParameters& of, bool sharded) {
@@ -131,9 +131,9 @@ Footprint MemoryModel::transient(bool makes_logits, std::int64_t rank_tokens, st
                  (logit_bytes_ + model_.head().modules * softmax_bytes_);
   }
   out.buffers = 2 * n * input_per_token_;
-  // The layer at work is whole: all of it, or what its named parts repeat.
+  // The layer at work is held whole: all of it, or what its named parts repeat.
   out.buffers += n * (recomputes ? whole_per_token_ : whole_per_token_ - kept_per_token_);
-  out.buffers += n * offloaded_per_token_;  // of the layer whose copy is under way
+  out.buffers += n * offloaded_per_token_;  // for the layer whose copy is under way
   return out;
 }
 
@@ -142,7 +142,7 @@ std::int64_t MemoryModel::gathered_tokens(int context, std::int64_t rank_tokens,
   // PyTorch's ring: those of all, a rank's to be sent, and three of a rank's gradients in fp32, half of it of
   // K and V.
   if (repeated_heads_ > 0 && context > 1) return repeated_heads_ * (group_tokens + 7 * rank_tokens) / 2;
-  // Q and the output of as many queries as a rank has tokens, in units of K and V.
+  // Q and the output for as many queries as a rank has tokens, in units of K and V.
   const bool away = context > 1 ? layout_.acting_facts().plans_tasks : layout_.evens_out_stages();
   const std::int64_t queries = away && !model_.mla ? rank_tokens * model_.heads / model_.kv_heads : 0;
   return context_form(layout_).held_tokens(rank_tokens, group_tokens, layout_.inner_ranks(context)) *
@@ -150,7 +150,7 @@ std::int64_t MemoryModel::gathered_tokens(int context, std::int64_t rank_tokens,
          queries;
 }
 
-// How often the ranks that share out the heads hold each KV head.
+// How often the ranks that share the heads hold each KV head.
 int MemoryModel::copies_of_heads(int context) const {
   const int heads =
       model_.mla ? model_.heads / layout_.tensor : std::max(1, model_.kv_heads / layout_.tensor);
@@ -166,8 +166,7 @@ Footprint MemoryModel::footprint(int v, const LaneLoad& load, std::size_t index)
   Footprint out = transient(makes_logits, tokens, gathers ? load.gathered_tokens[index] : 0,
                             recomputed > 0 || keeping_[at(v)] < std::min(1, layers_[at(v)]));
   out.activations = activation_bytes(v, tokens, recomputed);
-  // In the place of the rank's own K and V, which are kept anyway: those that it gathered, or those of the
-  // heads that it shares out.
+  // The rank's own K and V are counted already, so only the rest of the gathered or copied ones is added.
   const std::int64_t copied = tokens * (load.context > 1 ? copies_of_heads(load.context) : 1);
   const std::int64_t kept = keeps_gathered_kv_ && load.context > 1 ? load.gathered_tokens[index] : copied;
   out.activations += as_double(kept - tokens) * kv_bytes_per_token_ * (keeping_[at(v)] - recomputed);
@@ -175,7 +174,7 @@ Footprint MemoryModel::footprint(int v, const LaneLoad& load, std::size_t index)
   if (makes_logits)
     out.softmax = as_double(tokens) * as_double(model_.vocab) / layout_.tensor * softmax_bytes_ *
                   model_.head().passes();
-  if (records_streams_ && layout_.tensor > 1)  // of attention's output product and of the FFN's
+  if (records_streams_ && layout_.tensor > 1)  // for attention's output product and the FFN's
     out.buffers += as_double(tokens) * 2 * kBf16Bytes * as_double(model_.hidden) * layers_[at(v)];
   for (double* bytes : {&out.activations, &out.softmax, &out.logits, &out.buffers}) *bytes *= slack_;
   return out;
@@ -259,7 +258,7 @@ const OpMemory& StageMemory::next(const ScheduleOp& op) {
     if (op.kind == OpKind::B) recompute_ahead(op, v);
   }
 
-  // What changes over the op, then what is there only while it runs.
+  // First what changes over the op, then what exists only while it runs.
   double grows = 0, shrinks = 0, kv_grows = 0, kv_shrinks = 0, gradients_grow = 0, gradients_shrink = 0;
   const bool keeps = op.kind == OpKind::F || (op.kind == OpKind::R && !(ahead_ && grouped));
   if (keeps) grows = own.activations;
@@ -274,10 +273,10 @@ const OpMemory& StageMemory::next(const ScheduleOp& op) {
   }
   MemoryParts before = op_.after;
   if (op.kind == OpKind::B) before.logits -= own.softmax;
-  if (op.kind == OpKind::R && !keeps) before.logits -= own.softmax;  // it is in own.logits while the R runs
+  if (op.kind == OpKind::R && !keeps) before.logits -= own.softmax;  // part of own.logits while the R runs
 
   op_.layers = model_.layers(v) > 0 ? model_.layers(v) : 1;
-  const auto during = [&](int done) {  // layers that are through
+  const auto during = [&](int done) {  // after `done` layers
     const double through = as_double(done) / op_.layers;
     const double begun = as_double(done + 1) / op_.layers;
     MemoryParts parts = before;

@@ -22,15 +22,15 @@
 
 namespace equipoise {
 
-// Bytes by what holds them. Sums are exact enough for a capacity check; they are model values.
+// Bytes by what holds them. They are model values, and sums are exact enough for a capacity check.
 struct MemoryParts {
   double parameters = 0;
   double gradients = 0;
   double optimizer = 0;
   double activations = 0;
   double kv_state = 0;      // K and V of dependent chunks
-  double kv_gradients = 0;  // and their gradients
-  double gathered_kv = 0;   // K and V of the other CP ranks, and their gradients
+  double kv_gradients = 0;  // gradients of these
+  double gathered_kv = 0;   // K and V of the other CP ranks, with their gradients
   double logits = 0;        // and the softmax of micro-batches that wait for their backward
   double buffers = 0;       // pipeline and gather buffers, the layer being recomputed
   double reserve = 0;       // framework, context and communicator
@@ -58,9 +58,9 @@ inline constexpr MemoryPartName kMemoryParts[] = {
 // What one micro-batch adds to a stage, in bytes.
 struct Footprint {
   double activations = 0;  // kept from its F or R to its B
-  double kv = 0;       // K and V, where it is one of several dependent chunks; their gradients are as large
-  double softmax = 0;  // kept from F or R to B where the stage makes the logits
-  // While one of its ops runs.
+  double kv = 0;           // K and V of a dependent chunk; their gradients are as large
+  double softmax = 0;      // kept from F or R to B on the stage with the logits
+  // Held while one of its ops runs.
   double gathered_kv = 0;
   double logits = 0;
   double buffers = 0;
@@ -70,7 +70,7 @@ struct Footprint {
 struct LaneLoad {
   std::span<const MicroBatch> micro_batches;
   std::span<const std::int64_t> rank_tokens;
-  std::span<const std::int64_t> gathered_tokens;  // those whose K and V a rank gathers
+  std::span<const std::int64_t> gathered_tokens;  // tokens whose K and V a rank gathers
   int context = 1;
   bool recompute_ahead = false;  // ChunkFlow without a pipeline: see StageMemory
 };
@@ -79,12 +79,12 @@ struct MemoryPeak {
   MemoryParts parts;
   int stage = 0;
   int lane = 0;
-  int rank = 0;          // CP rank: the one with the most tokens of the micro-batch
-  int micro_batch = -1;  // whose op set the peak
+  int rank = 0;          // CP rank with the most tokens of the micro-batch
+  int micro_batch = -1;  // the one whose op set the peak
   OpKind op = OpKind::F;
   int virtual_stage = 0;
   int op_index = -1;    // in the stage's order
-  bool at_end = false;  // in the op's last layer, else in its first
+  bool at_end = false;  // in the op's last layer, not in its first
   friend bool operator==(const MemoryPeak&, const MemoryPeak&) = default;
 };
 
@@ -95,11 +95,11 @@ class MemoryModel {
 
   [[nodiscard]] double capacity_bytes() const { return capacity_; }
   void set_capacity(double bytes) { capacity_ = bytes; }
-  // What plans may fill whose sizes the program chooses: all but the headroom. A plan that the user states
+  // What a plan may fill if the program chooses its sizes: all but the headroom. A plan that the user states
   // may fill the capacity.
   [[nodiscard]] double room_bytes() const { return capacity_ * (1 - headroom_); }
   void set_headroom(double share) { headroom_ = share; }
-  // What a stage holds before any micro-batch.
+  // What a stage holds before the first micro-batch.
   [[nodiscard]] MemoryParts fixed(int stage) const;
   // Activation bytes that one token on a rank keeps in one layer, on the GPU.
   [[nodiscard]] double kept_per_token() const { return kept_per_token_; }
@@ -108,13 +108,12 @@ class MemoryModel {
   // Peak of a lane over the op orders of its stages; ties go to the lower stage and the earlier op. An upper
   // bound for all its CP ranks if load.rank_tokens is the most that any of them holds of each micro-batch.
   [[nodiscard]] MemoryPeak lane_peak(const Schedule& schedule, const LaneLoad& load) const;
-  // The same of one stage.
   [[nodiscard]] MemoryPeak stage_peak(const Schedule& schedule, const LaneLoad& load, int stage) const;
   // What micro-batch `index` of the load adds to a virtual stage.
   [[nodiscard]] Footprint footprint(int virtual_stage, const LaneLoad& load, std::size_t index) const;
   [[nodiscard]] int stages() const { return layout_.pipeline; }
   [[nodiscard]] int model_layers() const { return model_.all_layers(); }
-  // Tokens whose K and V a rank of `rank_tokens` tokens holds at once, of the `group_tokens` of a CP group of
+  // Tokens whose K and V a rank of `rank_tokens` tokens holds at once, out of a CP group's `group_tokens` on
   // `context` ranks.
   [[nodiscard]] std::int64_t gathered_tokens(int context, std::int64_t rank_tokens,
                                              std::int64_t group_tokens) const;
@@ -133,25 +132,25 @@ class MemoryModel {
   ModelShape model_;
   Layout layout_;
   double capacity_;
-  double headroom_ = 0;  // share of the capacity
+  double headroom_ = 0;  // as a share of the capacity
   double reserve_;
   double gradient_bytes_;
   double optimizer_bytes_;
   LossKind loss_;
   double logit_bytes_;
-  double softmax_bytes_;  // kept of a logit for the backward, unless its gradient is there already
-  double slack_;          // what an allocator holds for a byte that a micro-batch keeps
+  double softmax_bytes_;  // kept per logit for the backward, unless its gradient is there already
+  double slack_;          // bytes that an allocator holds per byte that a micro-batch keeps
   bool records_streams_;
   bool keeps_gathered_kv_;
   double cached_weight_bytes_;      // per weight of a linear layer, in addition to bf16
   double kept_per_token_ = 0;       // on the GPU
   double offloaded_per_token_ = 0;  // in the host's memory
-  double whole_per_token_ = 0;      // with what named recomputation leaves out
+  double whole_per_token_ = 0;      // including what named recomputation drops
   double input_per_token_ = 0;
   double kv_bytes_per_token_ = 0;
-  std::int64_t repeated_heads_ = 0;    // PyTorch's ring: query heads for each KV head that a rank sends
-  std::vector<int> layers_, keeping_;  // by virtual stage: all, and those that a backward goes through
-  std::vector<std::vector<ModelPart>> parts_, trained_parts_;  // of the same
+  std::int64_t repeated_heads_ = 0;    // in PyTorch's ring, query heads per KV head that a rank sends
+  std::vector<int> layers_, keeping_;  // by virtual stage: all layers, and those that a backward goes through
+  std::vector<std::vector<ModelPart>> parts_, trained_parts_;  // parts of the same
   PartSizes part_sizes_, trained_sizes_;
   RecomputedLayers recomputed_;
 };
@@ -183,18 +182,18 @@ class MemoryModel {
 // Cost: O(1) an op, and O(n) once for a group of n chunks.
 // Bytes around one op, fixed parts included. Between the first and the last layer they change in equal steps.
 struct OpMemory {
-  MemoryParts first;  // while the op's first layer is at work
-  MemoryParts last;   // while its last one is
-  MemoryParts after;  // when it has ended
+  MemoryParts first;  // during the op's first layer
+  MemoryParts last;   // during its last layer
+  MemoryParts after;  // after its end
   int layers = 1;
 };
 
 class StageMemory {
  public:
-  // What the spans of `load` refer to must outlive this object.
+  // The data that `load` refers to must outlive this object.
   StageMemory(const MemoryModel& model, const LaneLoad& load, int stage, bool splits_backward);
 
-  // What the stage holds around its next op; ops must come in the schedule's order.
+  // What the stage holds around its next op. Ops must come in the schedule's order.
   const OpMemory& next(const ScheduleOp& op);
 
  private:
@@ -204,7 +203,7 @@ class StageMemory {
   const MemoryModel& model_;
   LaneLoad load_;
   int stage_;
-  bool splits_;  // backwards, so that W frees activations, or a whole B
+  bool splits_;  // whether W frees activations, or a whole B
   bool ahead_;
   int dropped_ = 0;  // chunks of the latest group, with recompute_ahead
   OpMemory op_;      // op_.after is the state from which the next op starts

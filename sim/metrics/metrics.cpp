@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kSecondsPerHour = 3600;
 
-// Mean over full steps of a value that some steps may lack.
+// The mean over full steps of a value that some steps may lack.
 class Mean {
  public:
   void add(Metric value) {
@@ -37,8 +37,8 @@ struct Spread {
   }
 };
 
-// Idle time of a lane's stages, less what has a name: transfers between stages, and ZeRO's collectives inside
-// the pipeline (exposed_seconds[dp] holds those and what follows the pipeline).
+// Idle time of a lane's stages without the parts that have a name: transfers between stages, and ZeRO's
+// collectives inside the pipeline (exposed_seconds[dp] has those and what follows the pipeline).
 double waiting_seconds(const StepTimes& r) {
   const double transfers = r.exposed_seconds[at(Stream::pp)];
   const double inside = r.exposed_seconds[at(Stream::dp)] - to_seconds(r.gradient_wait);
@@ -51,7 +51,7 @@ Metric latency_imbalance(const Step& step, const StepTimes& times) {
   for (const Lane& lane : step.lanes) places += lane.micro_batches.size();
   latencies.reserve(places);
   for (const Picoseconds t : times.forward_latency) latencies.push_back(to_seconds(t));
-  latencies.resize(std::max(places, latencies.size()), 0);  // lanes that had nothing to do
+  latencies.resize(std::max(places, latencies.size()), 0);  // lanes without micro-batches
   return imbalance_degree(latencies);
 }
 
@@ -106,8 +106,8 @@ Metrics metrics_of(const MetricInputs& in) {
   m.kv_useful_ratio = kv.value();
   m.recompute_ratio = recompute.value();
   m.losses = {waiting.value(), lanes_wait.value(), recompute_alone.value()};
-  m.cr = cr.value();  // from what ran: dacp decides placements while sharding
-  // Packs count padding to their pack length (the plan's own figure), other runs what was computed.
+  m.cr = cr.value();  // from the run, since dacp decides placements while sharding
+  // Packs count padding up to their pack length (the plan's own figure); other runs count what was computed.
   if (!m.pr) m.pr = padding.value();
   for (std::size_t s = 1; s < kStreams; ++s) m.exposed_comm_ratio[s] = exposed[s].value();
   if (m.seconds > 0) {
@@ -138,7 +138,7 @@ PowerDraw power_of(const Profile& profile) {
 
 namespace {
 
-// The energy of a GPU, mean over all of them.
+// The energy of a GPU, as a mean over all of them.
 double joules_of(const StepTimes& times, const PowerDraw& watts, double gemm_share) {
   const double other = std::max(0.0, times.compute.mean - times.attention.mean);
   const double optimizer = to_seconds(times.optimizer);
@@ -175,7 +175,7 @@ namespace {
 constexpr std::size_t kFewestBlocks = 4;
 constexpr std::size_t kMostBlocks = 20;
 constexpr std::size_t kDraws = 2000;
-constexpr std::size_t kOutside = kDraws / 40;  // draws beyond each end of a 95% interval
+constexpr std::size_t kOutside = kDraws / 40;  // draws beyond each end of a 95 % interval
 
 }  // namespace
 
@@ -186,10 +186,10 @@ std::vector<Picoseconds> block_times(std::span<const StepResult> steps, std::siz
   std::vector<Picoseconds> times(blocks, 0);
   const auto count = static_cast<Wide>(blocks);
   std::size_t block = 0;
-  std::int64_t before = 0;  // tokens of the steps so far
+  std::int64_t before = 0;  // tokens in earlier steps
   for (const StepResult& step : steps) {
-    Picoseconds given = 0;  // of the step's time
-    // Block b ends after tokens * (b + 1) / blocks tokens; the last takes whatever is left.
+    Picoseconds given = 0;  // part of the step's time that earlier blocks received
+    // Block b ends after tokens * (b + 1) / blocks tokens, and the last takes the rest.
     while (block + 1 < blocks) {
       const Wide inside = static_cast<Wide>(tokens) * static_cast<Wide>(block + 1) - before * count;
       if (inside >= step.work.tokens * count) break;
@@ -211,7 +211,7 @@ SpeedUp speed_up(const Run& run, const Run& other, std::size_t batches) {
   const std::size_t blocks = std::min(batches, kMostBlocks);
   const std::vector<Picoseconds> theirs = block_times(other.steps, blocks),
                                  own = block_times(run.steps, blocks);
-  const double per_token = mine.tokens / base.tokens;  // 1 unless one of them dropped documents
+  const double per_token = mine.tokens / base.tokens;  // equals 1 unless one of them dropped documents
   SplitMix64 random;
   std::vector<double> drawn;
   for (std::size_t draw = 0; draw < kDraws; ++draw) {

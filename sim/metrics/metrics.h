@@ -1,5 +1,5 @@
-// The metrics of a policy's run, by the names of docs/reference/columns.md. Absent ones are null: they
-// make no sense for the policy.
+// The metrics of a policy's run, with the names of docs/reference/columns.md. A metric that makes no sense
+// for the policy is null.
 #pragma once
 
 #include <array>
@@ -23,63 +23,63 @@ namespace equipoise {
 
 using Metric = std::optional<double>;
 
-// Watts of a GPU's board by what it does; all zero: not known. `memory`: kernels that move data;
-// `communication`: what compute does not hide; `idle`: all other time of a step.
+// Watts of a GPU's board by activity; all zero if unknown. `memory` is for kernels that move data,
+// `communication` for what compute does not hide, `idle` for all other time of a step.
 struct PowerDraw {
   double attention = 0, gemm = 0, memory = 0, communication = 0, idle = 0;
   [[nodiscard]] bool known() const { return idle > 0; }
 };
 
-// A profile's `power`; unknown where it has none. Throws UserError naming file and key.
+// A profile's `power`; unknown if it has none. Throws UserError, which names file and key.
 PowerDraw power_of(const Profile& profile);
 
-// How much faster one run is than another, and a 95 % interval of it (below).
+// How much faster one run is than another, with a 95 % interval (below).
 struct SpeedUp {
   Metric speedup, speedup_low, speedup_high;
 };
 
-struct Metrics : PlanMetrics, SpeedUp {  // over the baseline
+struct Metrics : PlanMetrics, SpeedUp {  // the speed-up is over the baseline
   Metric step_seconds, tokens_per_second_per_gpu, mfu, bubble_ratio, imbalance_degree, cp_imbalance,
       kv_useful_ratio, peak_memory_bytes;
-  // Over all GPUs: slowest / mean, and slowest / fastest (null where the fastest has nothing to do).
+  // Over all GPUs: slowest / mean, and slowest / fastest (null if the fastest has no work).
   Metric gpu_compute_imbalance, gpu_attention_imbalance, gpu_compute_slowest_over_fastest,
       gpu_attention_slowest_over_fastest;
   Metric gpu_hours_per_billion_tokens;
-  Metric dollars_per_billion_tokens;                     // where the study states a price
-  Metric joules_per_token, kwh_per_step, watts_per_gpu;  // where the watts of a GPU are known
+  Metric dollars_per_billion_tokens;                     // if the study states a price
+  Metric joules_per_token, kwh_per_step, watts_per_gpu;  // if the watts of a GPU are known
   std::array<Metric, kStreams> exposed_comm_ratio;       // by Stream; compute is unused
   Metric recompute_ratio;                                // recompute / step time
-  // What the blame line names: shares of a step in which each second of a GPU counts once.
+  // The losses that the blame line names: shares of a step in which each second of a GPU counts once.
   struct Losses {
-    Metric waiting;     // for other stages and ranks of the own lane, transfers and recompute apart
+    Metric waiting;     // for other stages and ranks of its lane, without transfers and recompute
     Metric lanes_wait;  // for the slowest lane
-    Metric recompute;   // its communication apart, which is in exposed_comm_ratio
+    Metric recompute;   // without its communication, which is in exposed_comm_ratio
   } losses;
-  Metric expected_error_low, expected_error_high;  // of step_seconds: measured over predicted, 90 % interval
+  Metric expected_error_low, expected_error_high;  // for step_seconds: measured over predicted, 90 % interval
   double seconds = 0;                // all steps
   double tokens = 0;
   int steps = 0;
   int tail_steps = 0;
-  double gpus = 0;  // of the whole run; 0: unknown
+  double gpus = 0;  // in the whole run; 0 if unknown
 };
 
 struct MetricInputs {
   const ModelShape& model;
   const Layout& layout;
-  double peak_flops = 0;  // of one GPU at the study's precision
+  double peak_flops = 0;  // per GPU at the study's precision
   std::span<const GlobalBatch> batches;
   const Plan& plan;
   std::span<const StepResult> steps;  // by step of the plan
-  int threads = 1;                    // the metrics do not depend on it
+  int threads = 1;                    // the metrics do not depend on their number
 };
 
-// Everything but the comparison with a baseline (speed_up) and memory. Means over full steps; time and
-// tokens over all.
+// Everything but memory and the comparison with a baseline (speed_up). Means are over full steps; time and
+// tokens are over all.
 Metrics metrics_of(const MetricInputs& inputs);
 
-// Fills the energy of all GPUs' boards: watts times the mean time by kind, which steps hold already. A step's
-// compute apart from attention is not held by kernel: `gemm_share` of it are GEMMs, the rest and the
-// optimizer move data. Communication under compute draws no more than the compute.
+// Fills in the energy of all GPUs' boards: watts times the mean time by kind, which steps have. A step's
+// compute outside attention is not kept by kernel, so the share `gemm_share` of it counts as GEMMs, and the
+// rest and the optimizer as moving data. Communication under compute draws no more than the compute.
 void add_energy(const MetricInputs& inputs, const PowerDraw& watts, double gemm_share, Metrics& metrics);
 
 // --- Speed-ups
@@ -97,11 +97,11 @@ void add_energy(const MetricInputs& inputs, const PowerDraw& watts, double gemm_
 // have the interval [1, 1] exactly. Block times are whole picoseconds and draws are SplitMix64's: the same
 // bits on every machine.
 
-// All are null where one of the runs has no time. `batches`: global batches that the loader made; fewer than
-// 4 give no interval.
+// All are null if one of the runs has no time. `batches` is the number of global batches that the loader
+// made; fewer than 4 give no interval.
 struct Run {
   const Metrics& metrics;
-  std::span<const StepResult> steps;  // which led to them
+  std::span<const StepResult> steps;  // whose steps these are
 };
 SpeedUp speed_up(const Run& run, const Run& other, std::size_t batches);
 
@@ -115,26 +115,25 @@ std::vector<Picoseconds> block_times(std::span<const StepResult> steps, std::siz
 // To add a column: its row in metrics.cpp. What it shows is computed by metrics_of, or is one of
 // RowFigures.
 
-// What is known of one row of a study.
 struct RowFigures {
   const Metrics& metrics;
-  double capacity_bytes = 0;  // of a GPU; 0: nothing was planned
-  double peak_bytes = 0;      // of the fullest GPU
-  double pack_ms = 0;         // measured; 0: its plan came from elsewhere
-  bool memory_tight = false;  // no room is left for what the memory model does not see
+  double capacity_bytes = 0;  // per GPU; 0 if nothing was planned
+  double peak_bytes = 0;      // on the fullest GPU
+  double pack_ms = 0;         // measured; 0 if its plan came from elsewhere
+  bool memory_tight = false;  // too little room is left for memory that the model does not see
   std::string_view runs_in = "-";
 
   [[nodiscard]] bool planned() const { return capacity_bytes > 0; }
 };
 
 inline constexpr unsigned kWhole = 1;      // an integer in JSON
-inline constexpr unsigned kOfPlan = 2;     // known of a plan that nobody simulates
+inline constexpr unsigned kOfPlan = 2;     // known for a plan that nobody simulates
 inline constexpr unsigned kFlag = 4;       // true or false in JSON
-inline constexpr unsigned kDiffering = 8;  // printed only where rows differ
-inline constexpr unsigned kStated = 16;    // printed only where some row has it
-inline constexpr unsigned kUnlessYes = 32;  // printed only where some row has another word than yes
+inline constexpr unsigned kDiffering = 8;  // printed only if rows differ
+inline constexpr unsigned kStated = 16;    // printed only if some row has it
+inline constexpr unsigned kUnlessYes = 32;  // printed only if some row has another word than yes
 
-// A figure of a row, and how a saved one is read back; null where that is no member of Metrics.
+// A figure of a row, and how a saved one is read back; that is null if it is no member of Metrics.
 struct RowFigure {
   Metric (*get)(const RowFigures&);
   void (*set)(Metrics&, double) = nullptr;
@@ -143,33 +142,33 @@ struct RowFigure {
 };
 
 struct ResultColumn {
-  std::string_view title;  // in printed tables; empty: in none
+  std::string_view title;  // in printed tables; empty if it is in none
   std::string_view key;    // in JSON and CSV, in its own unit; "group.axis" is in an object, in JSON only
   RowFigure value;
-  int digits;  // behind the point of the printed number
+  int digits;  // decimals of the printed number
   std::string_view unit;
   std::string_view help;
   unsigned flags = 0;
-  double scale = 1;                                  // of the printed number, which is the value times this
-  std::string (*text)(const RowFigures&) = nullptr;  // printed, where that is more than a number
+  double scale = 1;                                  // factor from the value to the printed number
+  std::string (*text)(const RowFigures&) = nullptr;  // prints it if that is more than a number
 
   [[nodiscard]] bool has(unsigned flag) const { return (flags & flag) != 0; }
   [[nodiscard]] bool is_printed() const { return !title.empty(); }
-  // Whether it is one number of summary.json's metrics.
+  // Whether it is a single number in summary.json's metrics.
   [[nodiscard]] bool is_metric() const {
     return !key.empty() && key.find('.') == std::string_view::npos && !has(kFlag);
   }
-  // "-" where there is none.
+  // The printed figure; "-" if there is none.
   [[nodiscard]] std::string printed(const RowFigures& row) const;
 };
 
-// In the order of the printed table, which the others end.
+// In the order of the printed table, followed by columns that are not printed.
 std::span<const ResultColumn> result_columns();
 
-// Metrics by their keys; absent ones are null. Only those that need no simulator for the second form.
+// Metrics by their keys; absent ones are null. The second form has only those that need no simulation.
 nlohmann::json metrics_json(const Metrics& metrics);
 nlohmann::json metrics_json(const PlanMetrics& metrics, std::optional<double> imbalance);
-// The metrics that metrics_json wrote; absent ones stay empty. Throws json::exception where one is no number.
+// Reads what metrics_json wrote; absent metrics stay empty. Throws json::exception if one is no number.
 Metrics read_metrics(const nlohmann::json& saved);
 
 }  // namespace equipoise

@@ -61,7 +61,7 @@ std::string saved_page(const SavedResult& saved) {
         ": not there, and summary.json and steps.csv hold no pipelines, no memory by stage and no "
         "loads of GPUs: `study --out` writes them; without --out the table is printed");
   const std::string text = read_text_file(file);
-  forget_input(file);  // a page may be made anew from what it holds
+  forget_input(file);  // a page may be made again from what it holds
   const auto between = [&](std::string_view begin, std::string_view end) {
     const std::size_t from = text.find(begin);
     const std::size_t to = from == std::string::npos ? from : text.find(end, from + begin.size());
@@ -79,7 +79,7 @@ std::string word_of(const json& value) {
   return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
-// Each leaf by its path: parallel.context, policies[1].queues.
+// Lists each leaf by its path: parallel.context, policies[1].queues.
 void flatten(const json& node, const std::string& path, std::map<std::string, std::string>& leaves) {
   if (node.is_object() && !node.empty())
     for (const auto& [key, value] : node.items())
@@ -92,7 +92,7 @@ void flatten(const json& node, const std::string& path, std::map<std::string, st
     leaves[path] = word_of(node);
 }
 
-// What a result says of how it came about, apart from its figures.
+// The settings that led to a result, without its figures.
 std::map<std::string, std::string> settings_of(const json& summary, const json& other) {
   std::map<std::string, std::string> leaves;
   json study = summary["study"];
@@ -194,7 +194,7 @@ SavedComparison compare_saved(const SavedResult& before, const SavedResult& afte
 
 namespace {
 
-// Columns whose figures are shown side by side, by what their titles begin with.
+// The columns whose figures are shown side by side, by the beginning of their titles.
 constexpr std::string_view kPaired[] = {"step s", "tokens/s/GPU",  "speed-up",
                                         "delay",  "mem. free GiB", "pack ms"};
 

@@ -1,8 +1,8 @@
-// Saved results (saved_result.h) printed again, and two of them compared.
+// Prints saved results (saved_result.h) again, and compares two of them.
 //
 // The ratio of a row is the speed of the second run over the first's, by seconds per token. Its interval is
-// the bootstrap of a study's speed-ups (sim/metrics/metrics.h), over the steps of both steps.csv: it is there
-// where both runs trained the same documents.
+// the bootstrap of a study's speed-ups (sim/metrics/metrics.h) over the steps of both steps.csv, if both runs
+// trained the same documents.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -17,21 +17,21 @@ namespace equipoise {
 
 std::string saved_table(const SavedResult& saved);
 std::string saved_csv(const SavedResult& saved);
-// The page of a saved result, with this program's scripts. Throws UserError where report.html, which alone
-// holds its ops, is not there.
+// The page of a saved result, with this program's scripts. Throws UserError without report.html, the only
+// file with its ops.
 std::string saved_page(const SavedResult& saved);
 
 struct RowChange {
   std::string label;
-  const PolicyResult *before = nullptr, *after = nullptr;  // null: the run has no such row
-  RowRatio ratio;                                          // of the second over the first
+  const PolicyResult *before = nullptr, *after = nullptr;  // null if the run has no such row
+  RowRatio ratio;                                          // the second run over the first
   // significantly faster or slower, tied, the same, ok -> oom, only in the first ...
   std::string verdict;
 };
 
-// A setting that the two do not share, by its key in a study or by what summary.json calls it.
+// A setting in which the two differ, by its key in a study or its name in summary.json.
 struct Difference {
-  std::string key, before, after;  // "-" where one has none
+  std::string key, before, after;  // "-" if one of them has none
 };
 
 struct SavedComparison {

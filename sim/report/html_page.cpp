@@ -16,7 +16,7 @@ std::string_view html_asset(std::string_view name) {
 
 namespace {
 
-// In a script element "<" begins an end tag or a comment; in JSON it may always be written as its number.
+// In a script element "<" begins an end tag or a comment. JSON may write any character as its number.
 std::string data_block(const nlohmann::json& data) {
   const std::string text = data.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   std::string out;
@@ -36,7 +36,7 @@ std::string cell_row(const std::vector<std::string>& cells, const char* tag) {
   std::string text = "<tr>";
   for (std::size_t i = 0; i < cells.size(); ++i) {
     const std::string open = i == 0 ? "th scope=\"row\"" : tag;
-    if (i > 0) text += ' ';  // so that cells are words of their own where the page is read as text
+    if (i > 0) text += ' ';  // so that cells are separate words if the page is read as text
     text += '<' + (std::string(tag) == "th" ? "th scope=\"col\"" : open) + '>' + escaped(cells[i]) + "</" +
             (i == 0 ? "th" : tag) + '>';
   }
@@ -62,7 +62,7 @@ std::string markup_escaped(std::string_view text) {
 }
 
 std::string escaped(std::string_view text) {
-  // json's writer knows how to replace what is no UTF-8.
+  // json's writer can replace invalid UTF-8.
   const std::string valid =
       nlohmann::json::parse(
           nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace))
@@ -93,7 +93,7 @@ std::string html_table(const std::string& id, const std::vector<std::string>& he
   return text + "</tbody>\n</table>\n</div>\n";
 }
 
-// Fills the template's {{places}} in one pass, so that nothing that is filled in is taken for a place.
+// Fills the template's {{places}} in one pass, so that no text that is filled in can be taken for a place.
 std::string html_page(const HtmlPage& page, const nlohmann::json& data) {
   const auto place = [&](std::string_view name) -> std::string {
     if (name == "title") return escaped(page.title);

@@ -31,7 +31,7 @@ std::string differing(const json& one, const json& other, const std::string& dec
     for (const json& change : json::diff(one, other)) {
       const std::string path = change["path"].get<std::string>().substr(1);
       std::string key = path.substr(0, path.find('/'));
-      if (key == "inputs" && path != key) key = json::json_pointer('/' + path).back();  // which of them
+      if (key == "inputs" && path != key) key = json::json_pointer('/' + path).back();  // names which of them
       if (std::find(keys.begin(), keys.end(), key) == keys.end()) keys.push_back(key);
     }
   return (keys.empty() ? decides : joined(keys)) + " differ" + (keys.size() == 1 ? "s" : "");
@@ -49,7 +49,7 @@ JournalHead read_line_journal(const std::string& path, const JournalKind& kind, 
   JournalHead head;
   std::string line;
   for (std::size_t number = 1; std::getline(in, line); ++number) {
-    if (in.eof()) break;  // no line end: half written
+    if (in.eof()) break;  // without a line end it is half written
     const std::string where = path + ":" + std::to_string(number);
     const json node = parse_json_line(line, where);
     try {

@@ -1,6 +1,6 @@
-// What a long command has finished, in a file that survives being killed: a line of JSON that says what was
-// asked, then a line for each thing that is done. A killed run leaves the last line half written at most;
-// that part is not read, and cut off when the command goes on.
+// What a long command has finished, in a file that survives when the process is killed. Its first line of
+// JSON says what was asked; a line follows for each finished item. A killed run leaves at most its last line
+// half written. That part is ignored, and removed when the command continues.
 #pragma once
 
 #include <cstdio>
@@ -12,33 +12,33 @@ namespace equipoise {
 
 struct JournalKind {
   const char* schema;
-  const char* command;  // whose journal it is, for errors
-  const char* job;      // what it is a journal of: "sweep"
-  const char* decides;  // what has to be the same to go on
+  const char* command;  // the command that writes it, for errors
+  const char* job;      // the kind of job: "sweep"
+  const char* decides;  // what must be equal for a run to continue
 };
 
 struct JournalHead {
   nlohmann::json asked;
-  std::uintmax_t whole_bytes = 0;  // of whole lines
+  std::uintmax_t whole_bytes = 0;  // bytes in whole lines
 };
 
-// Takes a line after the first; `where` is file:line. May throw UserError, and nlohmann::json::exception
-// where the line is not one of this kind.
+// Takes a line after the first; `where` is file:line. It may throw UserError, or nlohmann::json::exception
+// for a line of another kind.
 using JournalEntry = std::function<void(const nlohmann::json& node, const std::string& where)>;
 
-// What differs between what two runs were asked for: "budget, gpus differ"; where no key says so, `decides`.
+// The keys in which two requests differ: "budget, gpus differ"; or `decides` if no key shows the difference.
 std::string differing(const nlohmann::json& one, const nlohmann::json& other, const std::string& decides);
 
-// A run that was killed before its first line was whole has left nothing to go on with.
+// A run that was killed before its first line was whole leaves nothing to continue from.
 bool has_whole_line(const std::string& path);
 
-// Throws UserError naming file and line.
+// Throws UserError with file and line.
 JournalHead read_line_journal(const std::string& path, const JournalKind& kind, const JournalEntry& entry);
 
 class LineJournal {
  public:
-  // `asked`: all that decides a result; a journal that was asked for anything else is refused. With `resume`
-  // an older journal's lines go to `entry` and new ones after them, otherwise it is overwritten. Throws
+  // `asked` has everything that decides a result; a journal of any other request is refused. With `resume` an
+  // older journal's lines go to `entry` and new ones are appended, otherwise it is overwritten. Throws
   // UserError.
   LineJournal(std::string path, const JournalKind& kind, const nlohmann::json& asked, bool resume,
               const JournalEntry& entry);
@@ -46,7 +46,7 @@ class LineJournal {
   LineJournal& operator=(const LineJournal&) = delete;
   ~LineJournal();
 
-  // Whole lines, each with its end, handed to the system before this returns: they survive the process.
+  // Hands whole lines, each with its end, to the system before it returns, so that they survive the process.
   void write(const std::string& lines);
   [[nodiscard]] const std::string& path() const { return path_; }
 

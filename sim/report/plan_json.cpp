@@ -62,7 +62,7 @@ json plan_json(const Plan& plan, const json& metrics, const RecomputedLayers* re
   }
   json node = {{"schema", "equipoise.plan/1"},
                {"policy", plan.policy},
-               {"recompute", "study"},  // of micro-batches without recompute_layers_of_model
+               {"recompute", "study"},  // for micro-batches without recompute_layers_of_model
                {"steps", std::move(steps)},
                {"metrics", metrics}};
   if (!plan.schedule.empty()) node["schedule"] = plan.schedule;
@@ -92,11 +92,11 @@ json packed_json(const Packed& packed) {
   return node;
 }
 
-// A value of JSON per slice is many times its text: only one policy's plan is held as such.
+// JSON values take many times the memory of their text, so only one policy's plan is held as values.
 std::string plans_json_text(const Study& study, const StudyResult& result) {
   std::string text = R"({"plans":[)";
   for (const PolicyResult& p : result.policies) {
-    std::optional<RecomputedLayers> recomputed;  // a row that did not run may have no layout, either
+    std::optional<RecomputedLayers> recomputed;  // a row that did not run may have no layout
     if (!p.plan.steps.empty()) recomputed.emplace(study.model, p.layout);
     json node = plan_json(p.plan, metrics_json(p.metrics), recomputed ? &*recomputed : nullptr);
     node["name"] = p.run.label;

@@ -10,11 +10,11 @@
 
 namespace equipoise {
 
-// `metrics` is put in as it is. Next to what a micro-batch states (recompute_layers_of_model) the file says
-// what that makes of the fullest pipeline stage (recompute_layers, as specified), which `recomputed` knows.
-// Null where there is no model: then it is taken for one stage.
+// `metrics` is copied. For recompute_layers_of_model, which a micro-batch states, the file also has the
+// layers on the fullest pipeline stage (recompute_layers, as specified), which `recomputed` knows. Null means
+// that there is no model: then all layers count as one stage.
 nlohmann::json plan_json(const Plan& plan, const nlohmann::json& metrics, const RecomputedLayers* recomputed);
-// What `pack` prints of one.
+// What `pack` prints of one policy.
 nlohmann::json packed_json(const Packed& packed);
 // The plans of all policies; needs RunStudyOptions::keep_plans.
 std::string plans_json_text(const Study& study, const StudyResult& result);

@@ -14,8 +14,7 @@ namespace equipoise {
 
 using nlohmann::json;
 
-// Whether a study's value is a path: of a key that holds one, or of a preset or profile, which are files
-// where they look like one.
+// Whether a study's value is a path: of a path key, or of a preset or profile that looks like a file.
 static bool names_file(std::string_view key, std::string_view value) {
   if (key == "hf_config" || key == "file") return true;
   for (const std::string_view title : {"name", "label", "baseline", "source"})
@@ -48,7 +47,7 @@ json hashes_of_inputs(const StudyInputs& inputs, json study, const std::string& 
       bytes += std::to_string(s.document) + ':' + std::to_string(s.begin) + '-' + std::to_string(s.end) + ' ';
     bytes += '\n';
   }
-  study.erase("trace");  // its documents say more: what of it is used
+  study.erase("trace");  // the documents' own key has more: which of them are used
   json hashes = json::object();
   add_hashes_of_files(study, folder, hashes);
   hashes["profile"] = sha256(inputs.profile.json().dump());
@@ -90,7 +89,7 @@ json checks_json(const std::vector<Check>& checks) {
 
 json receipt_of(SavedRun run, const Study& study, const StudyInputs& inputs, const StudyResult& result,
                 const std::vector<Check>& checks) {
-  if (study.framework.carry_slowdowns) {  // where a sweep decided it, no key says so
+  if (study.framework.carry_slowdowns) {  // no key shows it if a sweep decided it
     json& framework = run.study["framework"];
     if (framework.is_string()) framework = {{"preset", framework}};
     framework["carry_slowdowns"] = *study.framework.carry_slowdowns;

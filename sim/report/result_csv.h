@@ -13,7 +13,7 @@ std::string summary_csv(const Study& study, const StudyResult& result);
 // One line per policy and step.
 std::string steps_csv(const StudyResult& result);
 
-// One line per policy and GPU: where it sits, and its compute seconds, mean over full steps; needs
+// One line per policy and GPU with its place and its compute seconds, a mean over full steps; needs
 // RunStudyOptions::record_gpus.
 std::string gpus_csv(const StudyResult& result);
 

@@ -21,7 +21,7 @@ namespace {
 
 constexpr double kPicoseconds = 1e12;
 
-// What an earlier version did not write, and what is null, has the default.
+// A value that is null, or that an earlier version did not write, has the default.
 template <class Value>
 Value value_or(const json& node, const char* key, Value otherwise) {
   const auto found = node.find(key);
@@ -31,7 +31,7 @@ Value value_or(const json& node, const char* key, Value otherwise) {
 Notes notes_in(const json& node, const char* key) {
   Notes notes;
   const auto found = node.find(key);
-  if (found == node.end() || !found->is_array()) return notes;  // a forged one has none
+  if (found == node.end() || !found->is_array()) return notes;  // a forged file has none
   for (const json& note : *found) notes.push_back(note_of(note));
   return notes;
 }
@@ -39,11 +39,11 @@ Notes notes_in(const json& node, const char* key) {
 Notes reasons_of(const json& row) {
   if (row.contains("reasons")) return notes_in(row, "reasons");
   if (row.at("reason").is_null()) return {};
-  return {note_of(row.at("reason"))};  // of an earlier version
+  return {note_of(row.at("reason"))};  // written by an earlier version
 }
 
 void read_memory(const json& memory, PolicyResult& row) {
-  if (memory.is_null()) return;  // nothing was planned
+  if (memory.is_null()) return;  // because nothing was planned
   row.capacity_bytes = memory.at("capacity_bytes").get<double>();
   for (const MemoryPartName& part : kMemoryParts)
     row.peak.parts.*part.bytes = value_or(memory, part.key, 0.0);
@@ -67,7 +67,7 @@ PolicyResult read_row(const json& saved, const std::string& where, int pipeline)
   row.layout.pipeline = pipeline;
   row.pack_ms = value_or(saved.value("measured", json::object()), "pack_ms", 0.0);
   const json& provenance = saved.at("provenance");
-  (void)provenance.get_ref<const json::object_t&>();  // throws where it is something else
+  (void)provenance.get_ref<const json::object_t&>();  // throws if it is anything else
   row.use.calls = value_or(provenance, "predictions", std::int64_t{0});
   row.use.beyond_samples = value_or(provenance, "beyond_samples", std::int64_t{0});
   row.use.derived = value_or(provenance, "on_derived_tables", std::int64_t{0});
@@ -76,7 +76,7 @@ PolicyResult read_row(const json& saved, const std::string& where, int pipeline)
 }
 
 void read_steps(const fs::path& file, StudyResult& result) {
-  if (!fs::exists(file)) return;  // ratios are there without it, intervals are not
+  if (!fs::exists(file)) return;  // ratios need no file, intervals do
   const CsvTable table = CsvTable::read(file.string());
   for (std::size_t line = 0; line < table.rows(); ++line) {
     const std::string label = csv_cell(table.text(line, "policy"));
@@ -90,7 +90,7 @@ void read_steps(const fs::path& file, StudyResult& result) {
   }
 }
 
-// A file of an earlier version does not say how many global batches there were, and steps stand for them.
+// A file of an earlier version lacks the number of global batches; its number of steps replaces it.
 std::size_t fewest_steps(const StudyResult& result) {
   std::size_t fewest = 0;
   for (const PolicyResult& row : result.policies)

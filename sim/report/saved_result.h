@@ -1,5 +1,5 @@
-// A result that `study --out` saved, read back into the value that it was written from: the one reader of
-// summary.json, for `report`, `verify` and whatever else asks a saved result.
+// A result that `study --out` saved, read back into the value that it was written from. This is the only
+// reader of summary.json, for `report`, `verify` and all others.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -10,19 +10,19 @@
 namespace equipoise {
 
 struct SavedResult {
-  std::string path;        // as it was asked for
+  std::string path;        // the path that was asked for
   nlohmann::json summary;  // as it was written
   std::string study;       // its name
-  std::string baseline;    // the label of its baseline, which need not be there
-  // What the summary has of it: neither plans nor details, and steps only where steps.csv is there.
-  // `notes` are all of the study's.
+  std::string baseline;    // the label of its baseline, which may be absent
+  // What the summary has of the result: no plans or details, and steps only if steps.csv is there. `notes`
+  // has all of the study's.
   StudyResult result;
 };
 
-// Throws UserError where `summary` is none; `path` is its file.
+// Throws UserError if `summary` is no summary; `path` is its file.
 SavedResult read_summary(nlohmann::json summary, const std::string& path);
 
-// `path`: a folder of `study --out`, or its summary.json with steps.csv next to it. Throws UserError.
+// `path` is a folder of `study --out`, or its summary.json with steps.csv next to it. Throws UserError.
 SavedResult load_saved(const std::string& path);
 
 }  // namespace equipoise

@@ -1,5 +1,5 @@
-// How much rows differ over seeds of the trace: the lowest, the mean and the highest of what each came to.
-// Cases of a sweep that differ in nothing but trace.seed become one (`study --seeds`).
+// How much rows differ over seeds of the trace: the lowest, mean and highest value of each. Cases of a sweep
+// that differ only in trace.seed become one case (`study --seeds`).
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -8,25 +8,25 @@
 
 namespace equipoise {
 
-inline constexpr const char* kSeedKey = "trace.seed=";  // ends the name of a case
+inline constexpr const char* kSeedKey = "trace.seed=";  // ends a case's name
 
 class SeedSpread {
  public:
-  // The case's name, "key=a trace.seed=1"; `one`: what case_of_page has of it.
+  // `of_case_and_seed` is the case's name, "key=a trace.seed=1"; `one` has the data of case_of_page.
   void add(const std::string& of_case_and_seed, const nlohmann::json& one);
-  // A line a row, and below them the reasons of those that did not run with every seed.
+  // A line per row, and below them the reasons of rows that did not run with every seed.
   [[nodiscard]] std::string table() const;
   [[nodiscard]] std::string csv() const;
   [[nodiscard]] nlohmann::json as_json() const;
 
  private:
   struct Row {
-    std::string name;  // of the case without its seed; empty where there is one case only
+    std::string name;  // the case without its seed; empty if there is only one case
     std::string label;
     std::int64_t gpus = 0;
     int ran = 0;
-    std::string reason;                               // of the first seed with which it did not run
-    std::vector<double> tokens_per_second, speedups;  // of those with which it did
+    std::string reason;                               // for the first seed with which it did not run
+    std::vector<double> tokens_per_second, speedups;  // for the seeds with which it ran
   };
   std::string study_, baseline_;
   std::vector<std::string> seeds_;

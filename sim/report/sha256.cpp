@@ -12,7 +12,7 @@ namespace equipoise {
 
 namespace {
 
-// The fractional parts of a root of the first primes, as integers: 2^32 times them.
+// The fractional parts of a root of the first primes, multiplied by 2^32 and cut to integers.
 std::array<std::uint32_t, 64> fractions_of_primes(double (*root)(double)) {
   std::array<std::uint32_t, 64> parts{};
   std::size_t found = 0;

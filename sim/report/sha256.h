@@ -8,18 +8,18 @@
 
 namespace equipoise {
 
-// Hashes bytes that come in pieces.
+// Hashes bytes that arrive in pieces.
 class Sha256 {
  public:
   Sha256();
   void add(std::string_view bytes);
-  // In hexadecimal digits, as sha256sum prints it. Nothing can be added after it.
+  // The hash in hexadecimal digits, as sha256sum prints it. Nothing can be added afterwards.
   [[nodiscard]] std::string text();
 
  private:
   std::array<std::uint32_t, 8> state_;
   std::uint64_t size_ = 0;
-  std::string rest_;  // of what was added, less than a block
+  std::string rest_;  // added bytes, less than a block
 };
 
 std::string sha256(std::string_view bytes);

@@ -17,13 +17,13 @@ using nlohmann::json;
 
 namespace {
 
-// To add one: a function from a study's result to a text, and its row here.
+// To add an output, write a function from a study's result to a text, and its row here.
 constexpr StudyOutput kOutputs[] = {
     {"summary.json", "metrics, memory and provenance of every policy",
      [](const Study& study, const StudyResult& result) {
        return summary_json(study, result).dump(2) + "\n";
      }},
-    {"steps.csv", "a line a policy and step",
+    {"steps.csv", "a line per policy and step",
      [](const Study&, const StudyResult& result) { return steps_csv(result); }},
     {"gpus.csv", "compute seconds of every GPU, mean over full steps",
      [](const Study&, const StudyResult& result) { return gpus_csv(result); }},

@@ -24,8 +24,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kMostPoints = 400;     // steps of a row whose figures a page holds
-constexpr std::size_t kGpusOfPage = 200000;  // load maps of all rows together
+constexpr std::size_t kMostPoints = 400;     // limit on a row's steps whose figures a page holds
+constexpr std::size_t kGpusOfPage = 200000;  // limit on the load maps of all rows together
 constexpr double kMicroseconds = 1e6;
 
 std::int64_t microseconds(Picoseconds time) {
@@ -39,7 +39,7 @@ json losses_json(const Metrics& metrics, int stages) {
   return list;
 }
 
-// Every n-th step, so that at most kMostPoints are left.
+// Every n-th step, so that at most kMostPoints remain.
 json steps_json(const PolicyResult& row) {
   const std::size_t every = (row.steps.size() + kMostPoints - 1) / kMostPoints;
   json list = json::array();
@@ -62,7 +62,7 @@ json lane_json(const DrawnLane& lane) {
   json micro_batches = json::array();
   for (const DrawnMicroBatch& m : lane.micro_batches)
     micro_batches.push_back({m.tokens, m.slices, m.longest, microseconds(m.forward), m.documents});
-  json ops = json::array();  // flat: six numbers an op
+  json ops = json::array();  // a flat list with six numbers per op
   for (const StageOp& op : lane.ops) {
     const std::int64_t start = microseconds(op.start);
     for (const std::int64_t value :
@@ -102,8 +102,8 @@ json stages_json(const RowDetails& details) {
   return {{"step", details.memory_step}, {"stages", std::move(list)}};
 }
 
-// Compute seconds of every GPU in the step of median time over their mean, in thousandths; ranks of a TP
-// group that do the same are one. Without the map itself where there are more than `most`.
+// Compute seconds of every GPU in the step of median time, over their mean and in thousandths. Ranks of a TP
+// group that do the same are one entry. Beyond `most` entries the map itself is omitted.
 json load_json(const PolicyResult& row, std::size_t most) {
   if (!row.simulated() || row.details.typical_step < 0) return nullptr;
   const std::vector<double>& seconds = row.steps[at(row.details.typical_step)].times.gpu_compute;
@@ -123,7 +123,7 @@ json load_json(const PolicyResult& row, std::size_t most) {
           {"relative", std::move(list)}};
 }
 
-// The page shows the first step; critical_path/LABEL.json has all that were recorded.
+// The page shows the first step; critical_path/LABEL.json has all recorded ones.
 json critical_path_json(const std::string& text) {
   if (text.empty()) return nullptr;
   json path = json::parse(text);
@@ -159,7 +159,7 @@ json published_rows(const StudyResult& result) {
   return list;
 }
 
-// What the file itself shows, without scripts: the verdict and the table that the program prints.
+// What the file shows without scripts: the verdict and the table that the program prints.
 std::string content_of(const Study& study, const StudyResult& result) {
   std::vector<std::string> lines;
   for (const auto& [word, says] : verdict_of(study, result))

@@ -8,9 +8,9 @@
 
 namespace equipoise {
 
-// What the page draws (equipoise.report/1): summary.json as it is, and per row its steps, a few of them op by
-// op, memory by stage, load by GPU, token delay. Lists that grow with the study are thinned to a bound, and
-// say so.
+// What the page draws (equipoise.report/1): summary.json unchanged, and for each row its steps, a few of them
+// op by op, memory by stage, load by GPU, and token delay. Lists that grow with the study are thinned to a
+// bound, and say so.
 nlohmann::json report_json(const Study& study, const StudyResult& result);
 
 std::string report_html(const Study& study, const StudyResult& result);

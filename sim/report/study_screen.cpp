@@ -51,7 +51,7 @@ constexpr std::string_view kWarnings[] = {"anchored",
                                           "no_effect_on_shard",
                                           "key_passed_over"};
 
-// Columns of result_columns() by their titles, and what stands over them here.
+// A column of result_columns() by its title, and the heading that replaces it here.
 struct ScreenColumn {
   std::string_view title, shown;
 };
@@ -123,7 +123,7 @@ class Lines {
   struct Part {
     std::string word;
     std::vector<std::string> lines;
-    std::size_t least;  // lines that are always there
+    std::size_t least;  // lines that are never cut
   };
 
   [[nodiscard]] std::size_t size() const {
@@ -168,7 +168,7 @@ void drop_column(ComparisonTable& table, std::size_t place) {
   for (auto& row : table.rows) row.erase(row.begin() + static_cast<std::ptrdiff_t>(place));
 }
 
-// Without columns that say nothing here: no row delays tokens, or all run in the framework.
+// The table without uninformative columns: if no row delays tokens, or all rows run in the framework.
 std::string table_text(const StudyResult& result) {
   ComparisonTable table{{"policy"}, {}};
   for (const ScreenColumn& column : kScreenColumns) table.header.emplace_back(column.shown);
@@ -213,7 +213,7 @@ std::string head_of(const Study& study, const StudyResult& result) {
                  kWidth);
 }
 
-// A word of a shell, in quotes unless every letter stands for itself.
+// Quotes a word for a shell, unless no letter in it is special.
 std::string word_of(const std::string& text) {
   const bool is_plain = std::ranges::all_of(text, [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||

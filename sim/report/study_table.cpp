@@ -59,7 +59,7 @@ std::optional<double> simulated_value(const PolicyResult& row, const PolicyResul
   return it->get<double>();
 }
 
-// Four significant digits, and no more than needed for large ones.
+// Four significant digits, but no decimals for large numbers.
 std::string figure(double value) {
   const double size = std::abs(value);
   if (size >= 1000) return grouped(static_cast<std::int64_t>(std::llround(value)));
@@ -83,7 +83,7 @@ std::string published_metric(const PublishedRow& row) {
   return row.metric;
 }
 
-// Without a pipeline there is no bubble: what is lost is recompute, in addition to what the blame names.
+// Without a pipeline there is no bubble. What the losses do not name is then recompute.
 std::string bubble_cell(const ResultColumn& column, const PolicyResult& p) {
   const Metric& recompute = p.metrics.recompute_ratio;
   if (p.layout.pipeline > 1) return column.printed(figures_of(p));
@@ -299,7 +299,7 @@ std::string SweepTable::text() const {
   TextTable table = text_table(all);
   for (const std::size_t left : {1U, 2U}) table.align_left(left);
   std::string below = reasons_;
-  // One source needs no list of its cases.
+  // A single source needs no list of its cases.
   for (const auto& [line, cases] : sources_) below += (sources_.size() > 1 ? cases + ": " : "") + line + '\n';
   return table.text() + below;
 }

@@ -16,7 +16,7 @@ using nlohmann::json;
 
 namespace {
 
-// What nobody typed: from the memory and cost models.
+// Values that nobody typed, from the memory and cost models.
 json derived_json(const PolicyRun& run) {
   json node = json::object();
   const std::int64_t bucket = run.pack.bucket_size;

@@ -14,7 +14,7 @@ namespace equipoise {
 
 using nlohmann::json;
 
-constexpr std::size_t kCasesText = 2'000'000;  // bytes of a sweep's cases
+constexpr std::size_t kCasesText = 2'000'000;  // bytes for a sweep's cases
 
 json case_of_page(const std::vector<std::string>& assignments, const std::string& folder, const Study& study,
                   const StudyResult& result) {

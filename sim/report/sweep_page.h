@@ -1,4 +1,4 @@
-// A page over the cases of a sweep.
+// The page about all cases of a sweep.
 #pragma once
 
 #include <cstddef>
@@ -13,28 +13,25 @@
 
 namespace equipoise {
 
-// What the page over a sweep shows of one case: figures only, so a sweep holds no results of those that are
-// finished. `folder`: where the case's own page lies, next to this one.
+// What the page shows of one case. It is only figures, so that a sweep does not keep the results of finished
+// cases. `folder` is the place of the case's own page, relative to this one.
 nlohmann::json case_of_page(const std::vector<std::string>& assignments, const std::string& folder,
                             const Study& study, const StudyResult& result);
 
-// A page over the cases of a sweep.
 class SweepPage {
  public:
-  void add(const nlohmann::json& one);  // a case_of_page
+  void add(const nlohmann::json& one);  // takes the result of case_of_page
   [[nodiscard]] std::string html() const;
-  // That cases run on different numbers of GPUs, whose steps then cannot be compared; empty where they do
-  // not.
+  // A note that cases have different numbers of GPUs, so that their steps cannot be compared; else empty.
   [[nodiscard]] std::string gpus_note() const;
 
  private:
   std::string title_;
-  std::set<std::int64_t> gpus_;  // of the cases
-  std::string cases_;            // JSON, comma-separated
+  std::set<std::int64_t> gpus_;  // of all cases
+  std::string cases_;            // JSON values separated by commas
   std::size_t count_ = 0, omitted_ = 0;
   std::size_t run_ = 0;  // cases in which some policy runs
-  // The number of wins of each label that is significantly faster than the others, in the order of their
-  // first.
+  // How often each label is significantly fastest, in the order of first wins.
   std::vector<std::pair<std::string, std::size_t>> wins_;
 };
 

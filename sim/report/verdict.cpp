@@ -21,7 +21,7 @@ double rate_of(const PolicyResult& row) {
   return *row.metrics.tokens_per_second_per_gpu;
 }
 
-// How far off the figures may be, and how much of them is extrapolated.
+// The expected error of the figures, and how much of them is extrapolated.
 Notes accuracy_of(const StudyResult& result, const PolicyResult& row) {
   Notes parts;
   const std::optional<ExpectedError>& error = result.expected_error;
@@ -53,7 +53,7 @@ Notes accuracy_of(const StudyResult& result, const PolicyResult& row) {
   return parts;
 }
 
-// Time in steps after the end of the data, as a share; 0 where none is full.
+// The share of time in steps after the end of the data; 0 if no step is full.
 double tail_share(const PolicyResult& row) {
   double tails = 0;
   for (std::size_t i = 0; i < row.steps.size(); ++i)
@@ -61,14 +61,13 @@ double tail_share(const PolicyResult& row) {
   return row.metrics.seconds > 0 ? tails / row.metrics.seconds : 0;
 }
 
-// Whether most of its time lies after the end of the data: its queues grow, as its lanes take less than what
-// arrives. Of fewer than four full steps nothing is said.
+// Whether most of its time comes after the end of the data: its queues grow, since its lanes take less than
+// what arrives. This needs at least four full steps.
 bool falls_behind(const PolicyResult& row) {
   const Metrics& m = row.metrics;
   return m.token_delay_mean && m.steps - m.tail_steps >= 4 && tail_share(row) > 0.5;
 }
 
-// The first row over the baseline.
 Notes over_baseline(const PolicyResult& first, const PolicyResult& baseline) {
   const Metrics& m = first.metrics;
   if (&first == &baseline) return {{"is_baseline", "", {}}};
@@ -79,14 +78,14 @@ Notes over_baseline(const PolicyResult& first, const PolicyResult& baseline) {
   return parts;
 }
 
-// The first row's global batch over the baseline's, where they are not equal.
+// The first row's global batch over the baseline's, if they differ.
 std::optional<Note> batch_over_baseline(const PolicyResult& first, const PolicyResult& baseline) {
   const Metric own = first.metrics.tokens_per_step, other = baseline.metrics.tokens_per_step;
   if (!own || !other || *other <= 0 || std::abs(*own / *other - 1) <= kEqualBatch) return {};
   return Note{"batch_of_fastest", "", {{"ratio", *own / *other}, {"baseline", baseline.run.label}}};
 }
 
-// Faster rows that were passed over, with what they need.
+// Faster rows that were passed over, with what they would need.
 Notes passed_over(const Standing& standing, const std::string& framework) {
   Notes reordered, elsewhere, sentences;
   for (const Rival& rival : standing.faster)
@@ -123,7 +122,7 @@ Note fastest_of(const StudyResult& result, const Standing& standing) {
            {"more", passed_over(standing, framework)}}};
 }
 
-// "2T", "1.5B": in thousands, as `--tokens` takes it.
+// "2T", "1.5B": a number of tokens as `--tokens` takes it.
 std::string decimal_text(double tokens) {
   constexpr std::string_view kUnits[] = {"", "K", "M", "B", "T"};
   std::size_t unit = 0;
@@ -174,7 +173,7 @@ std::optional<Note> unequal_batches(const StudyResult& result) {
   return batch_difference(rows);
 }
 
-// What shrinks most from the baseline to the fastest row, and what limits that.
+// The loss that shrinks most from the baseline to the fastest row, and what limits that row.
 Note why_of(const Study& study, const PolicyResult& first, const PolicyResult& baseline) {
   const int stages = study.layout.pipeline;
   const std::vector<Loss> own = losses_of(first.metrics, stages);
@@ -204,7 +203,6 @@ Note why_of(const Study& study, const PolicyResult& first, const PolicyResult& b
 
 constexpr double kBytesWorthNaming = 0.05 * kGiB;
 
-// How a row decides what it recomputes.
 std::string recompute_rule_of(const PolicyResult& row) {
   if (row.run.recompute_chosen) return row.metrics.recompute_ratio == 0.0 ? "none" : "chosen by memory";
   const Layout& layout = row.layout;
@@ -213,7 +211,7 @@ std::string recompute_rule_of(const PolicyResult& row) {
   return counted(layout.recompute_layers, "layer");
 }
 
-// Rows whose end-of-data steps weigh in their speed-up, and in no mean.
+// Rows whose end-of-data steps count in their speed-up, though in no mean.
 std::optional<Note> tails_of(const StudyResult& result) {
   Notes rows;
   for (const PolicyResult& row : result.policies) {
@@ -233,7 +231,7 @@ std::optional<Note> tails_of(const StudyResult& result) {
   return Note{"tails", "", {{"rows", rows}}};
 }
 
-// The policy that needs the most memory; ties go to the first.
+// The policy that needs the most memory; at a tie the first.
 const PolicyResult* fullest_of(const StudyResult& result) {
   const PolicyResult* most = nullptr;
   for (const PolicyResult& p : result.policies)
@@ -253,7 +251,7 @@ std::optional<Note> spread_of(const StudyResult& result) {
   if (first == nullptr) return {};
   const Metrics& m = first->metrics;
   if (!m.gpu_attention_imbalance || !m.gpu_compute_imbalance) return {};
-  // A stage without layers has no attention to compare the slowest with.
+  // A stage without layers has no attention to compare with.
   const auto compared = [](const std::optional<double>& fastest, double mean) {
     Notes parts;
     if (fastest) parts.push_back({"times_fastest", "", {{"ratio", *fastest}}});
@@ -394,7 +392,7 @@ Note peak_of(const PolicyResult& policy) {
 }
 
 nlohmann::json memory_json(const PolicyResult& policy) {
-  if (policy.capacity_bytes == 0) return nullptr;  // nothing was planned
+  if (policy.capacity_bytes == 0) return nullptr;  // because nothing was planned
   const MemoryPeak& peak = policy.peak;
   nlohmann::json node = {{"capacity_bytes", policy.capacity_bytes},
                          {"peak_bytes", peak.parts.total()},
@@ -430,7 +428,7 @@ nlohmann::json memory_json(const PolicyResult& policy) {
 
 std::optional<Note> recompute_difference(const StudyResult& result) {
   std::vector<std::string> rules, rows;
-  bool alike = true;  // all chosen by memory, though some may need none
+  bool alike = true;  // whether memory decides for all, though some may need no recompute
   for (const PolicyResult& row : result.policies) {
     if (!row.simulated()) continue;
     alike = alike && row.run.recompute_chosen;

@@ -30,10 +30,10 @@
 namespace equipoise {
 namespace {
 
-// A group in the list of all groups, and how far one stage is in it.
+// A group in the list of all groups, and how far one stage has come in it.
 struct Cursor {
   std::size_t group = 0;
-  int first = 0;   // micro-batch that opens the group
+  int first = 0;   // micro-batch that begins the group
   int issued = 0;  // ops of the group issued so far
 };
 
@@ -42,7 +42,7 @@ class Order {
   explicit Order(const ScheduleInput& input)
       : sizes_(input.group_sizes), keep_(input.keep), strict_(input.strict_keep) {}
 
-  // The next forward of any kind; false when there is none.
+  // Appends the next forward of any kind; false if there is none.
   bool forward(std::vector<ScheduleOp>& ops) {
     if (forward_.group == sizes_.size()) return false;
     const int size = sizes_[forward_.group];
@@ -56,7 +56,7 @@ class Order {
     return true;
   }
 
-  // The next backward if it is eligible; false when it is not or there is none.
+  // Appends the next backward if it is eligible; false if it is not or there is none.
   bool backward(std::vector<ScheduleOp>& ops) {
     if (backward_.group == sizes_.size()) return false;
     const int size = sizes_[backward_.group];
@@ -68,7 +68,7 @@ class Order {
   }
 
  private:
-  // Forwards of a group that must have been issued before its k-th backward (k from 1).
+  // How many forwards of a group must be issued before its k-th backward (k from 1).
   [[nodiscard]] int forwards_before(int k, int size) const {
     const int dropped = std::max(0, size - keep_);
     const int recomputes = strict_ ? std::max(0, k - std::min(keep_, size)) : std::min(k, dropped);
@@ -82,7 +82,7 @@ class Order {
   Cursor backward_;
 };
 
-// L of the header comment.
+// Computes L of the header comment.
 int held_after_a_turn(const ScheduleInput& input) {
   int held = 0;
   for (const int size : input.group_sizes) {

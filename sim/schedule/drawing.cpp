@@ -43,16 +43,16 @@ std::string label_of(const ScheduleOp& op, int virtual_stages) {
 
 // Whether every op starts and ends at a multiple of `unit`.
 bool on_grid(const TimedSchedule& timed, double unit) {
-  constexpr double kTolerance = 1e-6;  // of a unit: thirds are not exact
+  constexpr double kTolerance = 1e-6;  // in units, since thirds are not exact
   for (const auto& stage : timed.stages)
     for (const TimedOp& op : stage)
       if (std::abs(op.end / unit - std::round(op.end / unit)) > kTolerance) return false;
   return true;
 }
 
-// Time to columns. Where all ops lie on a grid of whole units and a unit gets two columns or more, it gets a
-// whole number of them, so that equal ops are equally wide. Otherwise the full width is used, which matters
-// more then, and ends are rounded to the nearest column.
+// Maps time to columns. If all ops are on a grid of whole units and a unit gets at least two columns, it gets
+// a whole number of them, so that equal ops are equally wide. Otherwise the full width is used, and ends are
+// rounded to the nearest column.
 class Scale {
  public:
   Scale(const TimedSchedule& timed, int columns) {
@@ -80,7 +80,7 @@ class Scale {
   double columns_per_time_ = 0;
 };
 
-// Where the first op of a pair is drawn to end.
+// Where the drawing of a pair's first op ends.
 double border(const TimedOp& first, const TimedOp& second) {
   const double both = first.alone + second.alone;
   return first.start + (first.end - first.start) * (both > 0 ? first.alone / both : 0.5);
@@ -89,7 +89,7 @@ double border(const TimedOp& first, const TimedOp& second) {
 std::string draw_stage(const std::vector<TimedOp>& ops, int virtual_stages, const Scale& scale,
                        std::size_t width, bool color) {
   std::string line;
-  std::size_t drawn = 0;  // columns, without escape codes
+  std::size_t drawn = 0;  // columns without escape codes
   for (std::size_t i = 0; i < ops.size(); ++i) {
     const TimedOp& timed = ops[i];
     const bool first = timed.op.with_next && i + 1 < ops.size();

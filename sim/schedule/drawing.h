@@ -1,4 +1,4 @@
-// A timed schedule as text: one line for each stage, time from left to right.
+// Draws a timed schedule as text: one line for each stage, with time from left to right.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 namespace equipoise {
 
 struct DrawingStyle {
-  int columns = 100;  // of the terminal; at least 40 are used
+  int columns = 100;  // width of the terminal; at least 40 are used
   bool color = false;
 };
 

@@ -2,8 +2,8 @@
 // github.com/deepseek-ai/DualPipe).
 //
 // Micro-batches enter at both ends of the pipeline (Schedule::bidirectional), so that a rank always has a
-// forward and a backward of unlike micro-batches to issue together: a pair, in which each hides the other's
-// exchanges. Bs of the drain are split as in zero bubble, and their Ws fill it.
+// forward and a backward of different micro-batches to issue together: a pair, in which each hides the
+// other's exchanges. Bs of the drain are split as in zero bubble, and their Ws fill it.
 //
 // With P ranks (even), m micro-batches (even, 2P or more, n = m/2 each way), rank s is r = min(s, P-1-s) from
 // its nearer end; h = P/2. "near" are the micro-batches that enter there, "far" the others. Rank s runs
@@ -33,7 +33,7 @@
 namespace equipoise {
 namespace {
 
-// One rank's ops, micro-batches of each direction in order.
+// One rank's ops, with the micro-batches of each direction in order.
 class Rank {
  public:
   Rank(int near, std::vector<ScheduleOp>& ops) : near_(near), ops_(ops) {}
@@ -68,7 +68,7 @@ class Rank {
 
   std::int32_t near_;
   std::vector<ScheduleOp>& ops_;
-  std::array<std::int32_t, 2> forwards_{}, backwards_{};  // by direction: issued
+  std::array<std::int32_t, 2> forwards_{}, backwards_{};  // by direction: number issued
   std::vector<ScheduleOp> halves_;                        // input halves
   std::size_t weights_ = 0;                               // Ws issued
 };

@@ -57,12 +57,12 @@ class Round {
  private:
   int stages_;
   int virtual_stages_;
-  int first_ = 0;   // micro-batch that opens the round
-  int offset_ = 0;  // inside the round
+  int first_ = 0;   // micro-batch that begins the round
+  int offset_ = 0;  // place in the round
   int chunk_ = 0;
 };
 
-// Walks one rank's backwards where micro-batches are slices: groups ascending, inside a group descending, in
+// Walks one rank's backwards if micro-batches are slices: groups ascending, slices of a group descending, in
 // the rounds of `Round`.
 class SliceBackwards {
  public:
@@ -91,14 +91,14 @@ class SliceBackwards {
     return op;
   }
 
-  // Slices of the longest group that has backwards left.
+  // Slices of the longest group with backwards left.
   [[nodiscard]] int longest_left() const { return longest_; }
 
  private:
   struct Place {
     std::size_t group = 0;
-    int first = 0;   // micro-batch that opens the group
-    int issued = 0;  // backwards of it
+    int first = 0;   // micro-batch that begins the group
+    int issued = 0;  // number of its backwards issued so far
   };
 
   void find_longest() {
@@ -112,19 +112,18 @@ class SliceBackwards {
   int stages_;
   int chunks_;
   int chunk_;
-  int offset_ = 0;  // inside the round
+  int offset_ = 0;  // place in the round
   int longest_ = 0;
   Place here_, round_;
 };
 
-// The place of an op's forward in the order of all forwards of a rank.
 int forward_place(const ScheduleOp& op, const ScheduleInput& input) {
   const int round = op.micro_batch / input.stages;
   return (round * input.virtual_stages + op.virtual_stage) * input.stages + op.micro_batch % input.stages;
 }
 
-// How many forwards the last rank must be ahead, so that it never waits with a backward for a forward of its
-// own: the largest distance from a backward's place in its order to its forward's.
+// How many forwards the last rank must be ahead, so that no backward of its own waits for its forward. It is
+// the largest distance from a backward's place in its order to its forward's.
 int slices_ahead(const ScheduleInput& input, int ops) {
   SliceBackwards backward(input);
   int ahead = 0;
@@ -132,11 +131,11 @@ int slices_ahead(const ScheduleInput& input, int ops) {
   return ahead;
 }
 
-// 1F1B and its kin: warm-up, then one forward and one backward in turn. The warm-up of stage s is P-1-s
-// forwards in addition to those that the last stage must be ahead. `in_step`: 2(P-1-s), and always those of
-// the longest group, so that forward i of a stage and i-1 of the next come at one time, and backward i and
-// i+1 of the next. Interleaved orders and pairs have the same warm-up. Of a turn only the last forward pairs
-// with its backward, and none where the forwards have run out.
+// 1F1B and its relatives: warm-up, then one forward and one backward in turn. The warm-up of stage s is P-1-s
+// forwards plus those that the last stage must be ahead. `in_step`: it is 2(P-1-s) plus always those of the
+// longest group. Then forward i of a stage and i-1 of the next coincide, and backward i and i+1 of the next.
+// Interleaved orders and pairs have the same warm-up. Only the last forward of a turn pairs with its
+// backward, and none once the forwards have run out.
 void take_turns(const ScheduleInput& input, bool in_step, bool pairs, bool never_waits, Schedule& out) {
   const int total = out.micro_batches * input.virtual_stages;
   const int most_ahead = slices_ahead(input, total) + (pairs ? 1 : 0);
@@ -192,8 +191,8 @@ void make_1f1b(const ScheduleInput& input, Schedule& out) {
 // T = (m + (P-1)/V)(f + b), where f and b are those of a whole rank. O(P m V).
 //
 // In pairs (expert_overlap: dualpipe) the forward and the backward of a turn are issued together. The warm-up
-// is then one forward longer, as in Megatron-LM with overlap_moe_expert_parallel_comm: on the last rank the
-// forward of a turn would else be what its backward waits for.
+// is then one forward longer, as in Megatron-LM with overlap_moe_expert_parallel_comm. Otherwise the
+// backward of a turn on the last rank would wait for the forward of the same turn.
 //
 // An activation counted in kept_bound is that of one chunk: 1/V of a rank's layers.
 void make_interleaved_1f1b(const ScheduleInput& input, Schedule& out) {
@@ -202,17 +201,18 @@ void make_interleaved_1f1b(const ScheduleInput& input, Schedule& out) {
   take_turns(input, true, input.pairs, false, out);
 }
 
-// Seq1F1B (Sun et al., arXiv 2406.03488): 1F1B whose unit is a slice of a sequence. The slices of a document
-// (a group of dependent chunks) go forwards in ascending order, each attending to the K and V of those
-// before; backwards they go in descending order, since a slice needs the KV gradients of all later ones: the
+// Seq1F1B (Sun et al., arXiv 2406.03488): 1F1B whose unit is a slice of a sequence. Forwards of a document's
+// slices (a group of dependent chunks) run in ascending order, each attending to the K and V of those before.
+// Backwards run in descending order, since a slice needs the KV gradients of all later ones. This is the
 // paper's partially ordered queue. Nothing is dropped. A standalone micro-batch is a group of one; if all
 // are, this is 1F1B (interleaved 1F1B), op for op.
 //
 // The first backward of k slices is that of the last one, so a stage runs k-1 forwards more as warm-up:
 // P-1-s + k-1 on stage s (P - rank + splits - 2 in the authors' code), then one forward and one backward in
-// turn. Where documents have unlike numbers of slices, k is that of the longest one left: when it is through,
-// backwards come alone until the stage is only as far ahead as the others need. Longest first, so, memory
-// falls as InfiniPipe's rule (arXiv 2509.21275) asks. On one stage no one waits, and no forward is ahead.
+// turn. Where documents have different numbers of slices, k is that of the longest one left: when it is
+// through, backwards come alone until the stage is only as far ahead as the others need. Longest first, so,
+// memory falls as InfiniPipe's rule (arXiv 2509.21275) asks. On one stage no one waits, and no forward is
+// ahead.
 //
 // With equal slices, m documents of k each, T = (k m + P - 1)(f + b), of one slice: a bubble of (P - 1)/(k m
 // + P - 1), as if there were k m micro-batches. At most P-1-s + k slices are held.

@@ -30,7 +30,7 @@ constexpr SchedulePolicy row(std::string_view name, std::string_view paper, std:
 }
 constexpr bool kPairs = true, kBidirectional = true;
 
-// The one table of schedules, in help order.
+// The only table of schedules, in help order.
 constexpr std::array kSchedules = {
     row<make_gpipe>("gpipe", "arXiv 1811.06965", "All forwards, then all backwards in reverse order"),
     row<make_1f1b>("1f1b", "arXiv 2006.09503",
@@ -54,7 +54,7 @@ void require_at_least_one(std::string_view option, int value) {
   throw UserError(option, ": expected an integer >= 1, found ", value);
 }
 
-// Micro-batches in all groups; refuses groups that the schedule cannot order.
+// Counts the micro-batches in all groups, and refuses groups that the schedule cannot order.
 int count_micro_batches(const ScheduleInput& input, std::string_view name, bool groups_allowed) {
   std::int64_t total = 0;
   for (const std::int32_t size : input.group_sizes) {
@@ -66,7 +66,7 @@ int count_micro_batches(const ScheduleInput& input, std::string_view name, bool 
                       "micro-batches (seq1f1b, state-aware-1f1b and gpipe take groups)");
     total += size;
   }
-  // A stage lists up to four ops for a micro-batch (D, R, B or F, B, W): positions stay within int.
+  // A stage lists up to four ops per micro-batch (D, R, B or F, B, W), and positions must fit into int.
   if (total * input.virtual_stages > std::numeric_limits<int>::max() / 4)
     throw UserError("schedule ", name, ": ", total, " micro-batches are too many");
   return static_cast<int>(total);

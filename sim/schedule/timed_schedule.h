@@ -11,15 +11,15 @@ struct TimedOp {
   ScheduleOp op;
   double start = 0;
   double end = 0;
-  double alone = 0;  // of a pair: what the op takes by itself; 0: not known
+  double alone = 0;  // time by itself of an op in a pair; 0 if unknown
 };
 
 struct TimedSchedule {
-  std::vector<std::vector<TimedOp>> stages;  // the ops in order
+  std::vector<std::vector<TimedOp>> stages;  // ops in order
   double makespan = 0;
-  std::vector<double> busy;       // by stage: computing
-  std::vector<double> recompute;  // by stage: the part of it that is R
-  std::vector<int> peak_kept;     // by stage: most activations held at once
+  std::vector<double> busy;       // by stage: time of compute
+  std::vector<double> recompute;  // by stage: time of R
+  std::vector<int> peak_kept;     // by stage: the most activations held at once
 };
 
 // 1 - useful time / (stages * makespan). Recompute is not useful time.

@@ -10,18 +10,18 @@
 
 namespace equipoise {
 
-// Groups that no lane is in are no barrier.
+// A group without lanes holds nobody up.
 class BarrierGroups {
  public:
-  // `running`: of each group, rising by group, how many ranks it has, or how many lanes.
+  // `running`: how many ranks (or lanes) each group has, by rising group.
   explicit BarrierGroups(std::vector<std::uint32_t> running)
       : running_(std::move(running)), end_(running_.size(), 0), begin_(running_.size(), kUnknown) {
     if (!begin_.empty()) begin_.front() = 0;
   }
   [[nodiscard]] std::size_t size() const { return begin_.size(); }
-  // kUnknown until the group before has ended.
+  // The time is kUnknown until the group before has ended.
   [[nodiscard]] Picoseconds begin_of(std::size_t group) const { return begin_[group]; }
-  // `many` of the group have ended, the last of them at `when`. Whether the next group begins now.
+  // `many` members have ended, the last of them at `when`. Returns whether the next group begins now.
   bool leave(std::size_t group, Picoseconds when, std::uint32_t many = 1) {
     end_[group] = std::max(end_[group], when);
     running_[group] -= many;

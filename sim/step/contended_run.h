@@ -28,8 +28,8 @@
 
 namespace equipoise {
 
-// Communication that compute does not hide, summed over the program's ranks. Without collectives that no
-// network can slow, and those in the background.
+// Communication that compute does not hide, summed over the program's ranks. It excludes collectives in the
+// background and those that no network can slow.
 struct ExposedTime {
   std::array<Picoseconds, kStreams> by_stream{};
   // TP, CP and EP, inside the ops of each lane: useful ones, and those that recompute (R).
@@ -52,10 +52,10 @@ struct ContendedTimes {
 };
 
 struct ContendedOptions {
-  bool share = true;  // off: every op takes its own time, as if it had the network to itself
+  bool share = true;  // If false, every op takes its own time, as if it had the network to itself.
   int threads = 1;
   bool keep_flows = false;
-  std::function<void(double)> progress;  // gets the share that is done, now and then
+  std::function<void(double)> progress;  // called now and then with the share that is done
 };
 
 // `alone`: the program's run without contention, which gives the order of buckets and the durations of

@@ -6,7 +6,7 @@
 
 namespace equipoise::contended {
 
-// Whether a collective of folded TP ranks can take longer than it says.
+// Whether the network can stretch a collective of folded TP ranks beyond its duration.
 static bool slows_tensor(const LaneStage& here, const NetworkRoutes& routes) {
   double slowest = std::numeric_limits<double>::infinity();
   for (std::size_t c = 0; c < at(here.program->context); ++c) {
@@ -41,7 +41,7 @@ State::State(const OpProgram& p, const OpOptions& o, const OpResult& a, const Ne
 }
 
 void State::make_lane_stages() {
-  std::vector<int> groups;  // that run something: others are no barrier
+  std::vector<int> groups;  // groups that run something: an empty one is no barrier
   for (const OpLane& lane : program.lanes)
     if (!std::all_of(lane.stages.begin(), lane.stages.end(), [](const auto& ops) { return ops.empty(); }))
       groups.push_back(lane.barrier_group);

@@ -19,16 +19,16 @@ namespace equipoise::contended {
 
 enum class Wait : std::uint8_t { nothing, begin, collective, cross_lane, exchange_under, background, done };
 
-// How far a rank is: op number `step` of repetition `repetition` of run `run` of scheduled op `scheduled`.
+// How far a rank has come: at op `step` of repetition `repetition` of run `run` of scheduled op `scheduled`.
 struct Rank {
-  Picoseconds clock = 0;      // its next op may begin
-  Picoseconds free = 0;       // its latest op has ended (an exchange of experts counts when it is waited for)
-  Picoseconds alongside = 0;  // in a collective: how long the op takes that runs alongside it
-  Picoseconds exchange_start = 0, exchange_end = 0;  // of the one that ops run under
+  Picoseconds clock = 0;      // when its next op may begin
+  Picoseconds free = 0;       // when its latest op ended (an exchange of experts: when it is waited for)
+  Picoseconds alongside = 0;  // in a collective, how long the op takes that runs alongside it
+  Picoseconds exchange_start = 0, exchange_end = 0;  // the exchange that ops run under
   std::uint64_t key = 0, jitter_base = 0;
   std::uint32_t scheduled = 0, run = 0, repetition = 0, step = 0;
-  std::uint32_t under_end = 0;  // of the block's steps: the first behind those under the exchange; 0: none
-  std::uint32_t recorded = 0;   // recorded ends of this scheduled op before the next collective's
+  std::uint32_t under_end = 0;        // first of the block's steps beyond the open exchange; 0: none is open
+  std::uint32_t recorded = 0;         // ends of this scheduled op that come before the next collective's
   std::uint32_t synchronization = 0;  // collectives over several lanes of this scheduled op, so far
   std::uint32_t background = 0;       // ops in the background of this stage, so far
   Stream exchange_stream = Stream::ep;
@@ -55,7 +55,7 @@ struct LaneStage {
   std::size_t barrier = 0;    // number of its lane's barrier group
   std::vector<double> speed;  // empty: nominal
   std::vector<Rank> rank;
-  std::vector<LaneCollective> context, tensor;   // by TP coordinate; by CP rank
+  std::vector<LaneCollective> context, tensor;   // [TP coordinate] and [CP rank]
   std::vector<std::vector<Receiver>> receivers;  // [scheduled op]
   std::vector<Picoseconds> input_end;            // [scheduled op * ranks + rank]
   std::vector<Picoseconds> filled;               // [bucket * ranks + rank]
@@ -70,15 +70,15 @@ struct CrossLaneOp {
   std::int32_t lane = -1, rank = -1;  // who arrived last; ties: the lowest
   OpName name{};
   double bytes = 0;                         // the most of any member: a lane may bring nothing
-  std::uint32_t scheduled = 0, number = 0;  // it is number `number` of those of the scheduled op
+  std::uint32_t scheduled = 0, number = 0;  // its number among those of the scheduled op
 };
 using Place = std::pair<std::uint32_t, std::uint32_t>;  // here, rank
 
-// Ops in the background of a stage, one after another, of one TP coordinate.
+// The background ops of one TP coordinate of a stage, which run one after another.
 struct Background {
   std::vector<CrossLaneOp> ops;
   std::vector<std::vector<Place>> waiting;  // by op
-  std::size_t next = 0;                     // the first that has not ended
+  std::size_t next = 0;                     // the first op that has not ended
   Picoseconds busy = 0;
   bool running = false;
 };
@@ -108,7 +108,8 @@ struct State {
   std::vector<LockstepStage> lockstep;                   // [lockstep group * stages + stage]
   std::vector<LockstepMembers> members;                  // by lockstep group
   std::vector<StageEndRun> ends;                         // [stage * tensor + TP coordinate]
-  BarrierGroups barriers{std::vector<std::uint32_t>{}};  // of lanes that run something; counts ranks
+  BarrierGroups barriers{std::vector<std::uint32_t>{}};  // barriers between lanes that run something, by
+                                                         // ranks
   bool joint = false;                                    // all lanes are run together
   std::int64_t all_ops = 0;
   std::atomic<std::int64_t> ended_ops{0};  // scheduled ops x ranks

@@ -11,7 +11,7 @@
 namespace equipoise {
 namespace {
 
-// All ops of one scheduled op, by rank, in order.
+// Records all ops of one scheduled op, by rank and in order.
 class OpRecord final : public OpSink {
  public:
   using Entry = OpEvent;
@@ -54,7 +54,7 @@ class PathTracer {
     time_ = start;
   }
 
-  // Optimizer, parameter gather and gradient buckets of the stage that ends last.
+  // Traces optimizer, parameter gather and gradient buckets of the stage that ends last.
   void trace_end() {
     const int tensor = program_.tensor;
     for (int s = 0; s < program_.stages; ++s)
@@ -71,7 +71,7 @@ class PathTracer {
         rank_ = t;
         for (std::size_t i = end.steps.size(); i-- > 0;)
           push(times[i], end.steps[i].name, end.steps[i].stream);
-        // Back over buckets that followed on each other.
+        // Goes back over buckets that followed each other without a gap.
         const OpResult::Bucket* bucket = ending_at(buckets, time_);
         while (bucket != nullptr) {
           const Picoseconds filled = bucket->filled;
@@ -98,7 +98,7 @@ class PathTracer {
     return done;
   }
 
-  // When the ranks of TP coordinate t end their last scheduled op of the stage; t < 0: of any.
+  // When the ranks of TP coordinate t end their last scheduled op of the stage; t < 0 means all ranks.
   [[nodiscard]] Picoseconds last_end(std::size_t l, int s, int t) const {
     const auto& ends = result_.lanes[l].end[at(s)];
     const std::size_t ranks = at(program_.lanes[l].context) * at(program_.tensor);
@@ -108,7 +108,7 @@ class PathTracer {
     return done;
   }
 
-  // The rank of the stage that ends its last scheduled op at time_.
+  // Enters the rank that ends its last scheduled op of the stage at time_.
   void enter_op_of_stage(int s, int t) {
     for (std::size_t l = 0; l < program_.lanes.size(); ++l)
       if (!program_.lanes[l].stages[at(s)].empty() && last_end(l, s, t) == time_)
@@ -129,7 +129,7 @@ class PathTracer {
     return static_cast<int>(program_.lanes[lane].stages[at(s)].size()) - 1;
   }
 
-  // Goes to the lowest rank (of TP coordinate t, if any) whose scheduled op ends at time_.
+  // Enters the lowest rank (of TP coordinate t, if t >= 0) whose scheduled op ends at time_.
   void enter(int lane, int stage, int scheduled, int t) {
     lane_ = lane;
     stage_ = stage;
@@ -150,13 +150,12 @@ class PathTracer {
     rank_ = bucket.last_rank;
     ranks_ = at(program_.lanes[at(lane_)].context) * at(program_.tensor);
     const auto& scheduled_ops = program_.lanes[at(lane_)].stages[at(s)];
-    // The bucket was filled inside the scheduled op that ran at this time.
+    // The scheduled op that ran at this time filled the bucket.
     for (scheduled_ = 0; scheduled_ + 1 < static_cast<int>(scheduled_ops.size()); ++scheduled_)
       if (result_.lanes[at(lane_)].end[at(s)][at(scheduled_) * ranks_ + at(rank_)] >= time_) break;
   }
 
-  // From (rank_, time_) inside the scheduled op back to its begin, and on to what the scheduled op waited
-  // for.
+  // Goes from (rank_, time_) back to the begin of the scheduled op, then to what the scheduled op waited for.
   void trace_scheduled_op() {
     const OpLane& lane = program_.lanes[at(lane_)];
     scheduled_ = issued_with(scheduled_);
@@ -175,7 +174,7 @@ class PathTracer {
       for (const OpRecord::Entry& e : ops)
         if (e.end == time_ && e.arrived < time_ && !step_of(e, scheduled).background &&
             ends_its_exchange(e, scheduled)) {
-          // The kernel of a pair comes before its communication: the rank's own work.
+          // In a pair the kernel, the rank's own work, comes before the communication.
           const bool own = step_of(e, scheduled).stream == Stream::compute;
           if (found == nullptr || own) found = &e;
         }
@@ -193,12 +192,12 @@ class PathTracer {
     leave_scheduled_op(lane, scheduled);
   }
 
-  // The first of the pair that a scheduled op of this lane and stage is the second of; else itself.
+  // The first op of the pair whose second is `scheduled`; else `scheduled` itself.
   [[nodiscard]] int issued_with(int scheduled) const {
     return ends_pair(program_.lanes[at(lane_)].stages[at(stage_)], at(scheduled)) ? scheduled - 1 : scheduled;
   }
 
-  // An op of scheduled op number scheduled_; a pair's may be the second's.
+  // Appends an op of scheduled op number scheduled_, or of the second of its pair.
   void push_op(const OpRecord::Entry& e, const ScheduledOp& scheduled, const OpStep& step) {
     const OpLane& lane = program_.lanes[at(lane_)];
     const OpBlock& block = lane.blocks[lane.runs[scheduled.first_run + e.run].block];
@@ -212,8 +211,8 @@ class PathTracer {
     return lane.blocks[lane.runs[scheduled.first_run + e.run].block].steps[e.step];
   }
 
-  // Whether the rank's next op waits for this one: an exchange of experts does not hold up what runs under
-  // it, so of it and them the last to end counts. Entries of a rank are in the order of the steps.
+  // Whether the rank's next op waits for this one. Of an exchange of experts and the ops under it, only the
+  // last to end holds up what follows. Entries of a rank are in the order of the steps.
   [[nodiscard]] bool ends_its_exchange(const OpRecord::Entry& e, const ScheduledOp& scheduled) const {
     const OpRecord::Entry* const under = &e + 1;
     for (std::uint32_t i = 0; i < step_of(e, scheduled).over; ++i)
@@ -221,8 +220,8 @@ class PathTracer {
     return true;
   }
 
-  // Back over the background ops that followed on each other until `wait`; the first of them is returned, or
-  // null if the scheduled op has none before it.
+  // Goes back over background ops that followed each other, until `wait`. Returns the first of them, or null
+  // if the scheduled op has none before it.
   const OpRecord::Entry* trace_background(const std::vector<OpRecord::Entry>& ops,
                                           const OpRecord::Entry* wait, const ScheduledOp& scheduled) {
     const auto& synchronizations = result_.lockstep_groups[at(program_.lanes[at(lane_)].lockstep)]
@@ -238,8 +237,7 @@ class PathTracer {
     return first;
   }
 
-  // The same for a scheduled op that begins by waiting for what the stage's scheduled op before has left in
-  // the background.
+  // Does the same for a scheduled op that begins by waiting for background ops of the one before it.
   void trace_background_before() {
     if (scheduled_ == 0) lost();
     scheduled_ = issued_with(scheduled_ - 1);
@@ -253,7 +251,7 @@ class PathTracer {
     if (first->last_lane >= 0 && first->last_lane != lane_) enter_lane(first->last_lane);
   }
 
-  // Goes on at the same scheduled op of another lane of the lockstep group, at rank_ and time_.
+  // Continues at the same scheduled op of another lane of the lockstep group, at rank_ and time_.
   void enter_lane(int lane) {
     lane_ = lane;
     ranks_ = at(program_.lanes[at(lane)].context) * at(program_.tensor);
@@ -278,7 +276,7 @@ class PathTracer {
     }
     if (follow_input(lane, scheduled)) return;
     if (scheduled.op.with_next && follow_input(lane, ops[at(scheduled_ + 1)])) return;
-    // The begin of the step, or of a barrier group: the group before ended now.
+    // The step, or the barrier group, begins here: the group before ended now.
     lane_ = -1;
     if (time_ > 0) enter_last_op(time_);
   }
@@ -286,7 +284,7 @@ class PathTracer {
   [[nodiscard]] int number_of(const OpLane& lane, const ScheduledOp& scheduled) const {
     return static_cast<int>(&scheduled - lane.stages[at(stage_)].data());
   }
-  // When a scheduled op has its input, sent at some time by another stage's rank of this number.
+  // When a scheduled op has its input, which the rank of the same number on another stage sent at `sent`.
   [[nodiscard]] Picoseconds arrives(int stage, int scheduled, Picoseconds sent) const {
     const OpLane& lane = program_.lanes[at(lane_)];
     if (result_.recorded != nullptr)
@@ -294,7 +292,7 @@ class PathTracer {
     const ScheduledOp& op = lane.stages[at(stage)][at(scheduled)];
     return sent + lane.transfers[at(op.transfer) + at(rank_) / at(program_.tensor)];
   }
-  // When what a scheduled op of this stage sent, blocking, has arrived.
+  // When the result that a scheduled op of this stage sent with a blocking send has arrived.
   [[nodiscard]] Picoseconds sent_arrives(const OpLane& lane, int scheduled, Picoseconds sent) const {
     if (result_.recorded == nullptr)
       return sent + lane.transfers[at(lane.stages[at(stage_)][at(scheduled)].blocking_send) +
@@ -360,7 +358,7 @@ PathShares share_path(const OpProgram& program, const std::vector<PathSegment>& 
 std::vector<DocumentShare> share_by_document(const Step& step, const std::vector<PathSegment>& path) {
   std::map<std::int64_t, double> seconds;
   for (const PathSegment& s : path) {
-    // Ops without documents only keep the lane in step with others.
+    // Ops without documents only keep the lane in step with others, so they belong to no micro-batch.
     if (s.lane < 0 || at(s.micro_batch) >= step.lanes[at(s.lane)].micro_batches.size()) continue;
     const MicroBatch& micro_batch = step.lanes[at(s.lane)].micro_batches[at(s.micro_batch)];
     const auto weight = [&](const Slice& slice) {
@@ -384,15 +382,15 @@ std::vector<DocumentShare> share_by_document(const Step& step, const std::vector
 
 namespace {
 
-// Whose ops of a block are dropped.
+// Which ops of a block are dropped.
 enum class Drop : std::uint8_t { all, firsts, seconds };
 
-// The block without those ops, but for their part in collectives over several lanes.
+// The block without the dropped ops; what they do in collectives over several lanes stays, in no time.
 OpBlock emptied(const OpLane& lane, const OpBlock& block, Drop drop) {
   OpBlock left;
   left.micro_batch = block.micro_batch;
   const std::size_t c = at(lane.context);
-  std::size_t exchange = 0, under_end = 0;  // of the latest exchange: its place in `left`, what is under it
+  std::size_t exchange = 0, under_end = 0;  // place in `left` of the latest exchange; where it ends
   for (std::size_t s = 0; s < block.steps.size(); ++s) {
     const OpStep& step = block.steps[s];
     const bool dropped = drop == Drop::all || (drop == Drop::seconds) == step.of_second;
@@ -410,7 +408,7 @@ OpBlock emptied(const OpLane& lane, const OpBlock& block, Drop drop) {
   return left;
 }
 
-// The kind of ops of a scheduled op, or of the pair that it begins, that are free; nothing where none are.
+// Which ops of a scheduled op, or of the pair that it begins, are free; nothing if none are.
 std::optional<Drop> dropped_of(const Free& free, std::size_t lane, std::size_t stage,
                                std::span<const ScheduledOp> ops, std::size_t index) {
   if (free.stage == static_cast<std::int32_t>(stage)) return Drop::all;
@@ -421,7 +419,7 @@ std::optional<Drop> dropped_of(const Free& free, std::size_t lane, std::size_t s
   return std::nullopt;
 }
 
-// Whose ops of one of its blocks, then; nothing where none are.
+// Which ops of one of its blocks are free then; nothing if none are.
 std::optional<Drop> dropped_of_block(Drop drop, const ScheduledOp& scheduled, const OpBlock& block) {
   if (drop == Drop::all || !scheduled.op.with_next) return Drop::all;
   if (block.micro_batch == kNoMicroBatch) return drop;

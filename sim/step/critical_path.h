@@ -1,14 +1,12 @@
 // What sets a step's time: the chain of ops from the step's begin to its end in which each starts the moment
 // the one before it ends.
 //
-// the one before it ends.
-//
-// Walked backwards from the rank that ends last. A collective began when the last of them arrived,
+// The chain is walked backwards from the rank that ends last. A collective began when the last rank arrived,
 // so the path goes on at that rank; a scheduled op began when its stage was free or when its input arrived.
-// The result has no gaps: its segments add up to the makespan exactly. Ties take the rank's own earlier work
-// before what it waited for, and the lowest rank among those that arrived last.
+// The result has no gaps: its segments add up to the makespan exactly. At a tie the rank's own earlier work
+// comes before what it waited for, and the lowest rank among those that arrived last.
 //
-// Only the scheduled ops on the path are run again, O(scheduled ops on the path x their ops).
+// Only the scheduled ops on the path are run again: O(scheduled ops on the path x their ops).
 #pragma once
 
 #include <array>
@@ -25,19 +23,18 @@ struct PathSegment {
   Picoseconds end = 0;
   OpName name{};
   Stream stream = Stream::compute;
-  std::int32_t lane = -1;         // -1: gradient buckets and what follows them
-  std::int32_t stage = -1;        // a transfer: the receiver
+  std::int32_t lane = -1;         // -1 for gradient buckets and what follows them
+  std::int32_t stage = -1;        // the receiver of a transfer
   std::int32_t micro_batch = -1;  // in its lane
   std::int32_t rank = -1;         // in its lane's stage
   OpKind kind = OpKind::F;        // of the schedule op, where there is a lane
 };
 
-// From the step's begin to its end.
+// The path in order of time, from the step's begin to its end.
 std::vector<PathSegment> critical_path(const OpProgram& program, const OpOptions& options,
                                        const OpResult& result);
 
-// Where the time of a path goes. Entries add up to the makespan (documents: to what belongs to a
-// micro-batch).
+// Where the time of a path goes. Entries add up to the makespan; documents' to the time of micro-batches.
 struct PathShares {
   std::array<Picoseconds, kStreams> by_stream{};
   std::vector<Picoseconds> by_stage;                     // gradient buckets and optimizer included
@@ -54,9 +51,9 @@ struct DocumentShare {
 std::vector<DocumentShare> share_by_document(const Step& step,
                                              const std::vector<PathSegment>& path);  // longest first
 
-// What the step would take if something were free.
+// Which work is free when asking what the step would take without it.
 struct Free {
-  bool streams[kStreams] = {};    // all ops of these streams; pp: transfers, dp: buckets and parameter gather
+  bool streams[kStreams] = {};    // all ops of these streams; pp: transfers, dp: buckets, parameter gather
   std::int32_t stage = -1;        // all ops of this stage
   std::int32_t lane = -1;         // with micro_batch
   std::int32_t micro_batch = -1;  // all ops of this micro-batch

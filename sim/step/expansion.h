@@ -24,14 +24,14 @@ namespace equipoise {
 
 class StepExpander {
  public:
-  // fold_tp: the ranks of a TP group do the same and share one task; off: every GPU has its own.
+  // fold_tp: the ranks of a TP group do the same and share one task. Without it every GPU has its own.
   StepExpander(const LayerCosts& costs, const ShardRule& shard, const StepOptions& options, bool fold_tp);
 
   // Throws UserError where the sharding rule or the schedule refuses the step.
   OpProgram expand(const Step& step);
 
-  // The same lane by lane, for who has costed them already (StepSimulator::run): begin, every lane that has
-  // micro-batches, finish. Buffers of the program are used again.
+  // Does the same lane by lane, for a caller who has costed the lanes already (StepSimulator::run): begin,
+  // every lane that has micro-batches, finish. Buffers of the program are reused.
   void begin(const Step& step, OpProgram& program);
   void add_lane(const CostedLane& lane, OpProgram& program);
   void finish(OpProgram& program) const;
@@ -49,7 +49,7 @@ class StepExpander {
   GradientSync gradients_;
   LaneBlocks blocks_;
   LaneRuns runs_;
-  RangeUse use_;  // not read: the predictions of a step are counted at stage fidelity
+  RangeUse use_;  // written and not read: predictions of a step are counted at stage fidelity
 };
 
 }  // namespace equipoise

@@ -86,7 +86,7 @@ void FlowNetwork::sift(std::uint32_t flow) {
   place(flow, at);
 }
 
-// Makes a flow a member of the part to be solved. A link that it has for itself only caps it.
+// Adds a flow to the part to be solved. A link that no other flow uses only caps it.
 void FlowNetwork::visit(std::uint32_t flow) {
   if (seen_flow_[flow] == round_) return;
   seen_flow_[flow] = round_;
@@ -116,8 +116,8 @@ void FlowNetwork::visit(std::uint32_t flow) {
 void FlowNetwork::settle(Picoseconds now) {
   if (changed_links_.empty() && changed_flows_.empty()) return;
   ++round_;
-  // Parts that are not connected may be solved together: each is filled as if it were alone. They are solved
-  // one by one all the same, so that a large instant does not cost their product.
+  // Disjoint parts could be solved together with the same result. Solving them one by one keeps the cost of a
+  // large instant from becoming their product.
   const auto solve_part = [&] {
     while (!open_links_.empty()) {
       const std::uint32_t link = open_links_.back();
@@ -142,8 +142,7 @@ void FlowNetwork::settle(Picoseconds now) {
   changed_flows_.clear();
 }
 
-// Progressive filling: all rates grow together; the flows of the links that are full, and those at their cap,
-// stop.
+// Progressive filling: all rates grow together, and flows stop at a full link or at their cap.
 void FlowNetwork::fill_links() {
   growing_.resize(members_.size());
   for (std::uint32_t m = 0; m < growing_.size(); ++m) growing_[m] = m;

@@ -29,7 +29,7 @@ using RouteId = std::uint32_t;
 // Links, and which of them each route crosses how often. A route lists a link once.
 struct RouteTable {
   std::vector<double> capacities;       // by link, bytes per second
-  std::vector<std::uint32_t> first{0};  // by route and one beyond: in uses
+  std::vector<std::uint32_t> first{0};  // by route, with one entry more at the end
   std::vector<LinkUse> uses;
 
   [[nodiscard]] std::size_t routes() const { return first.size() - 1; }
@@ -39,7 +39,7 @@ struct RouteTable {
   RouteId add(std::span<const LinkUse> links);
 };
 
-// Whose flow it is, in the caller's terms.
+// What the flow carries, in the caller's terms.
 struct FlowTag {
   std::uint32_t kind = 0, first = 0, second = 0;
   friend auto operator<=>(const FlowTag&, const FlowTag&) = default;
@@ -56,24 +56,24 @@ class FlowNetwork {
     RouteId route = 0;
     FlowTag tag;
     double cap = 0;         // its own pace, bytes per second
-    double limit = 0;       // what links that it shares with nobody allow, bytes per second
+    double limit = 0;       // bytes per second that the links allow which it shares with nobody
     double left = 0;        // picoseconds of work at that pace
-    double speed = 0;       // share of that pace it gets
-    Picoseconds since = 0;  // `left` is of then
+    double speed = 0;       // its share of that pace
+    Picoseconds since = 0;  // when `left` was computed
     Picoseconds end = kNever;
   };
-  // A flow that takes `alone` > 0 at its own pace begins now. It ends at some time after settle().
+  // Starts a flow that takes `alone` > 0 at its own pace. It ends at some time after settle().
   void start(RouteId route, double cap, double limit, Picoseconds alone, const FlowTag& tag, Picoseconds now);
-  // Gives the flows their rates and ends after all that started and ended now. Throws EngineError where a
+  // Gives the flows new rates and ends after all starts and ends of this instant. Throws EngineError where a
   // flow would never end.
   void settle(Picoseconds now);
 
   [[nodiscard]] Picoseconds next_end() const { return heap_.empty() ? kNever : flows_[heap_.front()].end; }
-  // Takes the flow that ends next off the network; its tag.
+  // Removes the flow that ends next and returns its tag.
   FlowTag pop();
 
-  // Goes on with the flows of another network over the same routes, whose links none of these uses; that one
-  // is empty afterwards. Both are settled.
+  // Takes over the flows of another network on the same routes, which uses none of these links and is empty
+  // afterwards. Both must be settled.
   void adopt(FlowNetwork& other);
 
   // What it cost, for benchmarks.
@@ -102,16 +102,16 @@ class FlowNetwork {
   void sift(std::uint32_t flow);
 
   const RouteTable& routes_;
-  std::vector<double> alone_;  // by use of a route: the rate at which a flow fills the link by itself
+  std::vector<double> alone_;  // by use of a route: the rate at which the flow alone fills the link
   std::vector<Flow> flows_;    // by slot
   std::vector<std::uint32_t> free_;
-  std::vector<std::uint32_t> place_;  // by slot: in the heap
+  std::vector<std::uint32_t> place_;  // by slot: its place in the heap
   std::vector<std::uint32_t> heap_;
   std::vector<std::vector<std::uint32_t>> users_;  // by link: the flows on it
-  std::vector<std::uint32_t> changed_links_;       // some flow of theirs ended
+  std::vector<std::uint32_t> changed_links_;       // links on which a flow ended
   std::vector<std::uint32_t> changed_flows_;       // they started
 
-  // The part being solved.
+  // A link in the part being solved.
   struct Link {
     double left = 0;
     std::int64_t claims = 0, stopped = 0;
@@ -119,11 +119,11 @@ class FlowNetwork {
   };
   struct Member {
     std::uint32_t flow = 0;
-    double cap = 0;                      // also of the links it has for itself
+    double cap = 0;                      // the flow's cap, including links that it has for itself
     std::uint32_t first = 0, count = 0;  // in member_uses_
     double rate = 0;
   };
-  std::uint32_t round_ = 0;                           // of solve(): stamps are of it
+  std::uint32_t round_ = 0;                           // number of the current solve(), which stamps refer to
   std::vector<std::uint32_t> seen_flow_, seen_link_;  // stamps by slot and link
   std::vector<std::uint32_t> link_place_;             // by link: in links_
   std::vector<Link> links_;

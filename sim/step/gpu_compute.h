@@ -20,7 +20,7 @@ class GpuCompute {
   // `tensor`: TP ranks with times of their own; 1 where they all do the same.
   void begin_step(const Step& step, const Layout& layout, int tensor);
 
-  // `rank`: of the lane's context x tensor ranks on that stage, TP innermost.
+  // `rank` is the place among the lane's context x tensor ranks on that stage, TP innermost.
   void add(std::size_t lane, int stage, std::size_t rank, double seconds) {
     seconds_[(at(stage) * replicas_ + first_[lane]) * tensor_ + rank] += seconds;
   }
@@ -31,8 +31,8 @@ class GpuCompute {
 
  private:
   std::vector<double> seconds_;
-  std::vector<std::size_t> first_;  // replica of a lane's first CP rank
-  std::vector<std::size_t> taken_;  // replicas, by barrier group
+  std::vector<std::size_t> first_;  // replica of each lane's first CP rank
+  std::vector<std::size_t> taken_;  // replicas in use, by barrier group
   std::size_t replicas_ = 1;        // data x context
   std::size_t tensor_ = 1;
 };

@@ -8,9 +8,10 @@ static double update_bytes(const LayerCosts& costs) {
   return 4 + 2 * costs.framework().optimizer_bytes + costs.profile().device().element_bytes;
 }
 
-// The update of so many parameters by the host, for whom states lie in its own memory. Gradients go to it,
-// states are read and written there, weights come back, in pieces that overlap: the slowest of the three sets
-// the time (ZeRO-Offload, arXiv 2101.06840, section 4; Megatron-LM's --overlap-cpu-optimizer-d2h-h2d).
+// The time in which the host updates so many parameters whose optimizer states lie in its memory. Gradients
+// go to the host, states are read and written there, and weights come back, in pieces that overlap: the
+// slowest of the three sets the time (ZeRO-Offload, arXiv 2101.06840, section 4; Megatron-LM's
+// --overlap-cpu-optimizer-d2h-h2d).
 static double host_update_seconds(const LayerCosts& costs, double parameters) {
   const Layout& layout = costs.layout();
   const double link_bytes =
@@ -19,7 +20,7 @@ static double host_update_seconds(const LayerCosts& costs, double parameters) {
                                update_bytes(costs) / (layout.host_memory_GBps * 1e9));
 }
 
-// GPU and host update at the same time, after a pass that moves `before` bytes.
+// GPU and host update at the same time, after a pass over `before` bytes.
 static Picoseconds update_time(const LayerCosts& costs, double parameters, double before, RangeUse& use) {
   const double on_host = costs.layout().optimizer_offload * parameters;
   const double on_gpu = costs.kernels.elementwise().seconds(
@@ -54,15 +55,14 @@ GradientSync::GradientSync(const LayerCosts& costs)
     stage.bucket_bytes.push_back(std::move(bytes));
   }
   for (std::size_t s = 0; s < stages_.size(); ++s) {
-    // Experts have fewer replicas to share their states with: those of their expert-parallel rank.
+    // Experts share their states among fewer replicas: those of equal expert coordinate.
     const double shards = layout.zero >= 1 ? replicas_ : 1;
     const double expert_shards = layout.zero >= 1 ? static_cast<double>(layout.expert_replicas()) : 1;
     double updated = held[s].dense / shards + held[s].experts / expert_shards;
     if (reduces_at_end() && has_replicas()) {
       const Op all = reduce(held[s]);
       stages_[s].reduce = all.duration;
-      stages_[s].reduce_bytes =
-          scatters() ? all.bytes : 2 * all.bytes;  // an all-reduce moves everything twice
+      stages_[s].reduce_bytes = scatters() ? all.bytes : 2 * all.bytes;
     }
     const int stage = static_cast<int>(s);
     const bool gathers = layout.zero >= 1 && layout.zero < 3 && costs.framework().optimizer_step &&
@@ -115,7 +115,8 @@ void GradientSync::make_ends() {
       end.durations.push_back(stage.reduce);
     }
     if (stage.copies > 0) {
-      end.steps.push_back({OpName::dp_reduce, Stream::dp});  // between two ranks: no flow over all replicas
+      end.steps.push_back({OpName::dp_reduce, Stream::dp});  // between two ranks, not a flow over all
+                                                             // replicas
       end.durations.push_back(stage.copies);
     }
     end.steps.insert(end.steps.end(), {{OpName::optimizer}, {OpName::dp_all_gather, Stream::dp}});
@@ -125,7 +126,7 @@ void GradientSync::make_ends() {
   buckets_.resize(ends_.size());
 }
 
-// What is gathered and reduced with every micro-batch.
+// Prices what is gathered and reduced with every micro-batch.
 void GradientSync::price_parts(const PartSizes& sizes, const PartSizes& trained) {
   gather_.fill({OpName::dp_all_gather, Stream::dp});
   reduce_.fill({OpName::dp_reduce, Stream::dp});
@@ -161,7 +162,7 @@ Op GradientSync::gather(const Held& held, bool in_fp8) {
 
 Op GradientSync::collective(OpName name, Collective kind, const Held& held, double bytes_each) {
   Op op{name, Stream::dp};
-  // Gradients go in buckets of a size; a layer below it shares one with its neighbours.
+  // A bucket has a target size; a layer smaller than that shares one with its neighbours.
   const double bucket =
       name == OpName::dp_reduce && !reduces_at_end()
           ? costs_.framework().gradient_bucket_MB * 1024 * 1024 / costs_.profile().device().element_bytes
@@ -191,7 +192,7 @@ void GradientSync::add_lane(const std::vector<std::vector<Picoseconds>>& ready,
     for (std::size_t i = 0; i < ready[v].size() && fills_buckets(static_cast<int>(v)); ++i) {
       OpResult::Bucket& bucket = buckets_[v % buckets_.size()][first_bucket_[v] + i];
       bucket.filled = std::max(bucket.filled, ready[v][i]);
-      bucket.last_lane = 0;  // of no meaning but that there is one
+      bucket.last_lane = 0;  // any lane number: it only says that there is one
     }
 }
 

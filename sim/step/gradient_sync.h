@@ -1,6 +1,6 @@
 // What the end of a step costs: gradient reduction over DP x CP, the optimizer, parameter gathering.
 //
-// Micro-batches add to their rank's gradients, which are reduced once a step, under the last backward of
+// Micro-batches add to their rank's gradients, which are reduced once per step, under the last backward of
 // their layer. Where a rank keeps a shard of the sum and nothing else between micro-batches (ZeRO-3; ZeRO-2
 // as DeepSpeed runs it, Layout::reduce_each_micro_batch), they are reduced with every backward instead: each
 // layer's under the layers before it, the rest before the stage's next op. The last backward of a step has no
@@ -28,13 +28,13 @@
 
 namespace equipoise {
 
-// What the end of a step costs on every stage, and when it ends at layer resolution.
+// Prices the end of a step on every stage, and says when it ends at layer resolution.
 class GradientSync {
  public:
   explicit GradientSync(const LayerCosts& costs);
 
   void begin_step();
-  // Notes when a lane's gradients are ready and its stages have ended (LaneEngine::grad_ready, stage_ends).
+  // Records when a lane's gradients are ready and its stages have ended (LaneEngine::grad_ready, stage_ends).
   void add_lane(const std::vector<std::vector<Picoseconds>>& ready,
                 const std::vector<Picoseconds>& stage_ends);
 
@@ -43,19 +43,19 @@ class GradientSync {
     Picoseconds optimizer = 0;  // slowest stage
     RangeUse use;
   };
-  // `pipeline_end`: the last op of any lane.
+  // `pipeline_end` is when the last op of any lane ended.
   End finish(Picoseconds pipeline_end);
 
-  // Gathering the parameters of a part, and reducing its gradients.
+  // The op that gathers the parameters of a part, and the one that reduces its gradients.
   [[nodiscard]] const Op& gather_of(ModelPart part) const { return gather_[at(part)]; }
   [[nodiscard]] const Op& reduce_of(ModelPart part) const { return reduce_[at(part)]; }
-  // Whether lanes reduce gradients with every micro-batch; whether they gather parameters with every one.
+  // Whether lanes reduce gradients, and whether they gather parameters, with every micro-batch.
   [[nodiscard]] bool reduces_each_micro_batch() const {
     return equipoise::reduces_each_micro_batch(costs_.layout());
   }
   [[nodiscard]] bool shards_parameters() const { return gathers_each_micro_batch(costs_.layout()); }
-  // Whether the last backward of a virtual stage fills buckets. With ZeRO-2 only that of a stage's first
-  // model chunk does, which is the stage's last op.
+  // Whether the last backward of a virtual stage fills buckets. With ZeRO-2 only a stage's first model chunk
+  // does, whose backward is the stage's last op.
   [[nodiscard]] bool fills_buckets(int virtual_stage) const {
     if (!reduces_each_micro_batch()) return costs_.layout().zero < 3;
     return !shards_parameters() && virtual_stage < costs_.layout().pipeline;
@@ -64,25 +64,25 @@ class GradientSync {
   // What the end of a step costs on one stage.
   struct StageCosts {
     std::vector<std::vector<Picoseconds>> buckets;  // by local virtual stage, in backward order
-    std::vector<std::vector<double>> bucket_bytes;  // of their reductions
-    Picoseconds reduce = 0;                         // of all of them at the end
+    std::vector<std::vector<double>> bucket_bytes;  // bytes of their reductions
+    Picoseconds reduce = 0;                         // time to reduce all of them at the end
     double reduce_bytes = 0;
-    Picoseconds copies = 0;  // what both copies of its layers have to tell each other
+    Picoseconds copies = 0;  // what the two copies of its layers exchange
     Picoseconds optimizer = 0;
     Picoseconds gather = 0;
     double gather_bytes = 0;
   };
   [[nodiscard]] const std::vector<StageCosts>& stages() const { return stages_; }
-  // The same as a program's ends. What is sharded was reduced with every micro-batch; ZeRO-3 gathers
-  // parameters with the next.
+  // The costs as a program's ends. A sharded part was reduced with every micro-batch; ZeRO-3 gathers its
+  // parameters with the next step.
   [[nodiscard]] const std::vector<StageEnd>& ends() const { return ends_; }
   // The place of a virtual stage's first bucket among those of its pipeline stage.
   [[nodiscard]] std::size_t first_bucket(int virtual_stage) const { return first_bucket_[at(virtual_stage)]; }
   [[nodiscard]] bool has_replicas() const { return replicas_ > 1; }
 
  private:
-  // Parameters that a rank holds of something: those that all data x context ranks have alike, and those of
-  // its routed experts, which only the ranks of equal expert coordinate have.
+  // How many parameters a rank holds: `dense` ones equal on all data x context ranks, and routed experts,
+  // which only ranks of equal expert coordinate share.
   struct Held {
     double dense = 0;
     double experts = 0;
@@ -92,17 +92,17 @@ class GradientSync {
     const bool whole = costs_.layout().zero == 1 && !scatters();
     return costs_.layout().zero < 2 && (whole || !costs_.framework().overlap_grad_reduce);
   }
-  // Whether a rank gets its shard of the sums only.
+  // Whether a rank gets only its shard of the sums.
   [[nodiscard]] bool scatters() const {
     return costs_.layout().zero >= 2 || (costs_.layout().zero == 1 && costs_.framework().scatter_gradients);
   }
   void price_parts(const PartSizes& sizes, const PartSizes& trained);
   void make_ends();
-  // The same between the two ranks that hold copies; `stage`: of either.
+  // The time of a collective between the two ranks that hold copies; `stage` is either of the two.
   Picoseconds between_copies(Collective kind, double bytes, int stage);
   Op reduce(const Held& held);
   Op gather(const Held& held, bool in_fp8 = false);
-  // One over each of the two groups, one after the other.
+  // One collective over each of the two groups, one after the other.
   Op collective(OpName name, Collective kind, const Held& held, double bytes_each);
 
   const LayerCosts& costs_;
@@ -113,7 +113,7 @@ class GradientSync {
   std::vector<std::vector<OpResult::Bucket>> buckets_;  // by pipeline stage, of the step that runs
   std::vector<Picoseconds> stage_ends_;                 // by pipeline stage: the last op of any lane
   StageEndRun run_;
-  std::array<Op, kModelParts> gather_{}, reduce_{};  // by part; where parameters, gradients are sharded
+  std::array<Op, kModelParts> gather_{}, reduce_{};  // by part, where parameters or gradients are sharded
   RangeUse use_;
 };
 

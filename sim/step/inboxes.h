@@ -15,13 +15,13 @@ namespace equipoise {
 // Activations, those of recomputing forwards, and gradients.
 enum class Inbox : std::uint8_t { forward, again, backward };
 inline constexpr std::size_t kInboxes = 3;
-// W has no input but its own B, and no inbox.
+// A W has no inbox: its only input is its own B.
 constexpr Inbox inbox_of(OpKind kind) {
   return kind == OpKind::B ? Inbox::backward : kind == OpKind::R ? Inbox::again : Inbox::forward;
 }
 
 // Times by inbox, slot (one for each micro-batch and virtual stage) and rank. Few inputs wait at one time, so
-// their times lie in blocks that are reused once the op has run: the blocks stay in a cache, however many
+// their times lie in blocks that are reused once the op has run. The blocks stay in a cache, however many
 // micro-batches there are.
 class Inboxes {
  public:
@@ -31,15 +31,15 @@ class Inboxes {
     times_.assign((kFromStart + 1) * ranks, start);
     free_.clear();
   }
-  // This input waits from the start of the lane on all ranks.
+  // Marks the input as present on all ranks from the lane's start.
   void fill_from_start(Inbox inbox, std::size_t slot) { block(inbox, slot) = kFromStart; }
 
-  // One time for each rank; null where nothing has arrived. Valid until the next fill().
+  // One time per rank, or null where nothing has arrived. Valid until the next fill().
   [[nodiscard]] const Picoseconds* arrived(Inbox inbox, std::size_t slot) const {
     const std::uint32_t block = blocks_[at(inbox)][slot];
     return block == kNothing ? nullptr : times_.data() + block * ranks_;
   }
-  // Where to write the times of what arrives, one a rank. Valid until the next fill().
+  // Where to write the arrival times, one per rank. Valid until the next fill().
   [[nodiscard]] Picoseconds* fill(Inbox inbox, std::size_t slot) {
     std::uint32_t& filled = block(inbox, slot);
     if (filled <= kFromStart) filled = take_block();
@@ -52,7 +52,7 @@ class Inboxes {
   }
 
  private:
-  static constexpr std::uint32_t kNothing = 0, kFromStart = 1;  // others are places in times_
+  static constexpr std::uint32_t kNothing = 0, kFromStart = 1;  // any other value is a place in times_
 
   [[nodiscard]] std::uint32_t& block(Inbox inbox, std::size_t slot) { return blocks_[at(inbox)][slot]; }
   std::uint32_t take_block() {

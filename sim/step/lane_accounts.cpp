@@ -6,7 +6,7 @@
 
 namespace equipoise {
 
-// Adds equal ops of a stage, `times` of them.
+// Adds up equal ops of a stage, `times` of them.
 struct LaneAccounting::Equal {
   const MicroBatchCost& cost;
   Picoseconds times;
@@ -101,7 +101,7 @@ void LaneAccounting::add_cost(std::size_t entry, const MicroBatchCost& cost) {
       if (times == 0) continue;
       Sums& sums = counted_[t];
       add_work(work, {cost, times, sums});
-      if (shapes[i].paired) continue;  // takes what the pair takes
+      if (shapes[i].paired) continue;  // its time is the pair's
       if (!taken) taken = timer_.alone(work, cost);
       sums.useful += times * *taken;
       if (work.kind == OpKind::R) sums.recompute += times * *taken;

@@ -21,7 +21,7 @@ namespace equipoise {
 
 struct LaneAccounts : OpSums {
   std::vector<Picoseconds> compute;          // stage x rank
-  std::vector<Picoseconds> attention;        // its attention alone
+  std::vector<Picoseconds> attention;
   std::vector<Picoseconds> stage_recompute;  // by stage
   friend bool operator==(const LaneAccounts&, const LaneAccounts&) = default;
 };
@@ -35,14 +35,14 @@ class LaneAccounting {
   void count_ops(const LaneOps& ops, std::size_t costs);
   [[nodiscard]] bool has_pairs() const { return counts_.has_pairs(); }
   void begin_lane(std::size_t ranks);
-  // Adds what the ops of an entry of the costs do on all stages.
+  // Adds what the ops of one cost entry do on all stages.
   void add_cost(std::size_t entry, const MicroBatchCost& cost);
-  // Once all costs are added: the lane's sums go to `accounts`.
+  // Writes the lane's sums to `accounts`, once all costs are added.
   void finish(const LaneOps& ops, std::span<const MicroBatchCost* const> costs, LaneAccounts& accounts);
   [[nodiscard]] OpTimer& timer() { return timer_; }
 
  private:
-  // Sums over the ops of a stage; compute and attention by rank.
+  // Sums over the ops of a stage, with compute and attention by rank.
   struct Sums : OpSums {
     std::vector<Picoseconds> compute, attention;
     void begin(std::size_t ranks);
@@ -59,7 +59,7 @@ class LaneAccounting {
 
   std::shared_ptr<const PartOrders> orders_;
   OpTimer timer_;
-  OpCounts counts_;            // of the schedule: by micro-batch, or entry of the costs
+  OpCounts counts_;            // of the schedule, by micro-batch or cost entry
   std::vector<Sums> counted_;  // by table of the counts
 };
 

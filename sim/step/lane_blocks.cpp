@@ -37,7 +37,7 @@ BlockRole LaneBlocks::role_of(std::size_t part) {
   return static_cast<BlockRole>(at(BlockRole::layer_forward) + (part - kForward) / kLayerKinds);
 }
 
-// An empty block behind those that the lane has; one of an earlier step's gives its memory.
+// Appends an empty block, in the memory of an earlier step's block where there is one.
 OpBlock& LaneBlocks::add_block() {
   if (count_ == out_->blocks.size()) out_->blocks.emplace_back();
   OpBlock& block = out_->blocks[count_++];
@@ -54,7 +54,7 @@ std::uint32_t LaneBlocks::add_pair(std::uint32_t forward, std::uint32_t backward
   return static_cast<std::uint32_t>(count_ - 1);
 }
 
-// What a lane runs with other lanes in addition to its layers: gathers, reductions, and waiting for them.
+// Adds the blocks that a lane runs with other lanes: gathers, reductions, and waits for them.
 void LaneBlocks::add_shared() {
   first_shared_ = static_cast<std::uint32_t>(count_);
   if (out_->lockstep == kNoLockstep) return;
@@ -91,7 +91,6 @@ void LaneBlocks::add_micro_batch(const MicroBatchCost& cost, const MicroBatch& m
       add_layer_blocks(static_cast<LayerKind>(k), micro_batch, cost, first);
 }
 
-// Splits a backward into gradients of inputs and of weights.
 void LaneBlocks::split_backward(LayerOps& ops) {
   ops.input_before = without_weight_gradients(ops.backward_before);
   ops.input_after = without_weight_gradients(ops.backward_after);
@@ -100,7 +99,7 @@ void LaneBlocks::split_backward(LayerOps& ops) {
   ops.weights.insert(ops.weights.end(), later.begin(), later.end());
 }
 
-// `arriving` counts for layers with experts alone.
+// `arriving` matters only for layers with experts.
 std::shared_ptr<const LaneBlocks::LayerOps> LaneBlocks::layer_ops(LayerKind kind, const Held& held,
                                                                   const ExpertArrivals& arriving) {
   auto& memo = memo_[at(kind)];
@@ -152,7 +151,7 @@ void LaneBlocks::add_end_blocks(const MicroBatchCost& cost, std::size_t first) {
   }
 }
 
-// One layer's forward on each CP rank; ranks that share out heads do equal shares.
+// FLOPs of one layer's forward on each CP rank; ranks that split heads do equal shares.
 std::vector<double> LaneBlocks::attention_flops(const MicroBatchCost& cost, const ExchangedTokens& tokens,
                                                 std::int64_t window) const {
   std::vector<double> flops(at(cost.ranks), 0);
@@ -180,7 +179,7 @@ std::vector<double> LaneBlocks::attention_flops(const MicroBatchCost& cost, cons
   return flops;
 }
 
-// Where no tokens are and none arrive the ranks still take part in a layer's exchanges.
+// Ranks without tokens still take part in a layer's exchanges.
 std::shared_ptr<const LaneBlocks::LayerOps> LaneBlocks::only_exchanges() const {
   const Op exchange{OpName::ep_all_to_all, Stream::ep};
   const auto made = std::make_shared<LayerOps>();
@@ -190,7 +189,7 @@ std::shared_ptr<const LaneBlocks::LayerOps> LaneBlocks::only_exchanges() const {
   return made;
 }
 
-// `half`: of the two nano-batches, if there are two.
+// `half` says which of the two nano-batches, if there are two.
 void LaneBlocks::find_rank_ops(LayerKind kind, const MicroBatchCost& cost, std::size_t half,
                                std::vector<std::shared_ptr<const LayerOps>>& out) {
   out.clear();
@@ -228,7 +227,7 @@ void LaneBlocks::add_layer_blocks(LayerKind kind, const MicroBatch& micro_batch,
   if (cost.evened[0].attention > 0) exchanges_.forward = {cost.evened[0].exchange};
   if (cost.evened[1].attention > 0) exchanges_.backward = {cost.evened[1].exchange};
   const std::vector<double> flops = attention_flops(cost, tokens, window);
-  // Backward: five matrix products where the forward has two; selective recompute repeats the forward.
+  // A backward has five matrix products where the forward has two. Selective recompute repeats the forward.
   const double products = costs_.layout().repeats(RecomputeModule::core_attn) ? 3.5 : 2.5;
   const std::vector<double> backward_flops = each_of(flops, [&](double own) { return products * own; });
   const auto lists = [&](std::vector<Op> LayerOps::*list, const auto& rank_ops,

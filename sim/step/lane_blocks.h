@@ -22,7 +22,7 @@ namespace equipoise {
 
 class LaneBlocks {
  public:
-  // The blocks of one micro-batch, in this order in OpLane::blocks; by layer kind where there are several.
+  // The blocks of one micro-batch in the order of OpLane::blocks, one per layer kind if there are several.
   enum BlockKind : std::size_t {
     kEmbedForward,
     kEmbedBackward,
@@ -32,12 +32,12 @@ class LaneBlocks {
     kBackward = kForward + kLayerKinds,
     kInputGradient = kBackward + kLayerKinds,
     kWeightGradient = kInputGradient + kLayerKinds,
-    kRepeat = kWeightGradient + kLayerKinds,  // a forward run again; no ops where it is as the first
-    kNothing = kRepeat + kLayerKinds,         // no ops: marks a point in time
+    kRepeat = kWeightGradient + kLayerKinds,  // the forward, run again; without ops if equal to the first
+    kNothing = kRepeat + kLayerKinds,         // without ops: marks a point in time
     kBlockKinds
   };
 
-  // The blocks that a lane shares with others.
+  // The blocks that a lane runs together with others.
   enum Shared : std::uint32_t {
     kGather,  // by ModelPart
     kReduce = kGather + kModelParts,
@@ -50,21 +50,21 @@ class LaneBlocks {
     return part == ModelPart::head ? kHeadForward : kEmbedForward;
   }
 
-  // `entry`: the micro-batch, or its place among the other entries of LaneArrivals.
+  // `entry` is the micro-batch, or its place among the other entries of LaneArrivals.
   static std::uint32_t block_of(std::size_t entry, std::size_t part) {
     return static_cast<std::uint32_t>(entry * kBlockKinds + part);
   }
 
   LaneBlocks(const LayerCosts& costs, const GradientSync& gradients);
 
-  // Blocks go to `out` from now on; those of an earlier step give their memory.
+  // Blocks go to `out` from now on and reuse the memory of an earlier step's.
   void begin_lane(OpLane& out);
   // `number` is the place of the micro-batch in its lane.
   void add_micro_batch(const MicroBatchCost& cost, const MicroBatch& micro_batch, std::int32_t number);
   void add_shared();
   // Adds a layer of a forward next to one of a backward, both of them blocks of the lane; returns its number.
   std::uint32_t add_pair(std::uint32_t forward, std::uint32_t backward);
-  // The block of this kind that the lane shares with others.
+  // The block of this kind that the lane runs together with others.
   [[nodiscard]] std::uint32_t shared_block(std::uint32_t shared) const { return first_shared_ + shared; }
   void end_lane() { out_->blocks.resize(count_); }
 
@@ -74,8 +74,8 @@ class LaneBlocks {
     Held held{-1};
     ExpertArrivals arriving;
     std::vector<Op> forward_before, forward_after, backward_before, backward_after;
-    std::vector<Op> again_before, again_after;           // a forward's, without what is not run again
-    std::vector<Op> input_before, input_after, weights;  // a backward in its two halves
+    std::vector<Op> again_before, again_after;           // the parts of a forward that recompute runs again
+    std::vector<Op> input_before, input_after, weights;  // the two halves of a backward
   };
   static void split_backward(LayerOps& ops);
   // The embedding and the head, forward and backward.
@@ -83,7 +83,7 @@ class LaneBlocks {
     std::int64_t tokens = -1;
     std::array<std::vector<Op>, 4> lists;
   };
-  // Shared, since the next one may take its place.
+  // A shared pointer, because a later layer may take its place in the memo.
   std::shared_ptr<const LayerOps> layer_ops(LayerKind kind, const Held& held, const ExpertArrivals& arriving);
   std::shared_ptr<const EndOps> end_ops(std::int64_t tokens);
   [[nodiscard]] std::shared_ptr<const LayerOps> only_exchanges() const;
@@ -100,19 +100,19 @@ class LaneBlocks {
   const LayerCosts& costs_;
   const GradientSync& gradients_;
   OpLane* out_ = nullptr;  // the lane
-  std::size_t count_ = 0;  // of its blocks
+  std::size_t count_ = 0;  // number of its blocks
   std::uint32_t first_shared_ = 0;
-  // Direct-mapped by tokens, layers with experts by what arrives, too.
+  // Direct-mapped by tokens and, for layers with experts, also by what arrives.
   std::array<std::vector<std::shared_ptr<const LayerOps>>, kLayerKinds> memo_;
   std::vector<std::shared_ptr<const EndOps>> end_memo_;
-  // What the micro-batch that is expanded has, by rank.
+  // By rank, the layers of the micro-batch under expansion.
   std::array<std::vector<std::shared_ptr<const LayerOps>>, kMostNanoBatches> rank_ops_;
   std::vector<HeldByHalf> held_;
   std::vector<std::shared_ptr<const EndOps>> rank_ends_;
   std::vector<const std::vector<Op>*> before_lists_, after_lists_;
   OpList before_, after_;
-  ContextExchanges exchanges_;  // of the layer that is added
-  RangeUse use_;                // not read: the predictions of a step are counted at stage fidelity
+  ContextExchanges exchanges_;  // those of the layer under construction
+  RangeUse use_;                // written and not read: predictions of a step are counted at stage fidelity
 };
 
 }  // namespace equipoise

@@ -15,9 +15,9 @@ LaneEngine::LaneEngine(std::shared_ptr<const PartOrders> orders, const Layout& l
       accounting_(orders_),
       grad_ready_(at(orders_->virtual_stages())) {}
 
-// Lanes of a plan mostly run one schedule, which is read once.
+// Most lanes of a plan run the same schedule, so it is read once.
 void LaneEngine::read_schedule(const Run& run) {
-  constexpr int kByStage = -2;  // differs from every number of layers
+  constexpr int kByStage = -2;  // differs from any number of layers
   const auto same = [](const MicroBatch& micro_batch, int layers) {
     return micro_batch.recompute_by_stage.empty() && micro_batch.recompute_layers == layers;
   };
@@ -43,8 +43,7 @@ void LaneEngine::read_schedule(const Run& run) {
   }
 }
 
-// All stages are free at `start`, and every micro-batch has arrived at its first virtual stage and nowhere
-// else.
+// All stages are free at `start`, and every micro-batch waits at its first virtual stage.
 void LaneEngine::begin(Run& run, Picoseconds start) {
   const std::size_t virtual_stages = grad_ready_.size();
   const std::size_t c = run.ranks;
@@ -117,7 +116,7 @@ ScheduleOp LaneEngine::open(Run& run, int s) {
 
 const std::vector<Picoseconds>* LaneEngine::sent_for(int s, const ScheduleOp& op) const {
   const bool from_next = op.kind == OpKind::B;
-  // W, the last stage's backward after its own forward, or the step's input.
+  // These need no travelled input: W, the last stage's backward after its own forward, and the step's input.
   const int v = virtual_stage(op, s);
   if (op.kind == OpKind::W || (from_next ? order_.is_last(v) : order_.is_first(v))) return nullptr;
   const MicroBatchCost& cost = *costs_[at(op.micro_batch)];
@@ -151,7 +150,7 @@ void LaneEngine::await_inputs(Run& run, int s, const ScheduleOp& op, const Sched
   for (std::size_t r = 0; r < run.ranks; ++r) {
     Travel first = travel(s, op, r), later = travel(s, second, r);
     if (later.left < first.left) std::swap(first, later);
-    // Where both travel at once the time counts once.
+    // Time in which both inputs travel counts once.
     waited += std::max<Picoseconds>(0, first.arrived - std::max(first.left, clock_[r]));
     waited += std::max<Picoseconds>(0, later.arrived - std::max({later.left, first.arrived, clock_[r]}));
   }
@@ -167,7 +166,7 @@ std::vector<Picoseconds>* LaneEngine::fills(const ScheduleOp& op, int s) {
                                                                                            : nullptr;
 }
 
-// To be called before the op's inbox is emptied.
+// Must be called before the op's inbox is emptied.
 void LaneEngine::record(Run& run, const ScheduleOp& op, int s, std::span<const Picoseconds> ended) const {
   StageOp& recorded = run.ops->emplace_back(
       StageOp{run.lane, s, op, *std::ranges::min_element(run.opened_on), *std::ranges::max_element(ended)});
@@ -180,7 +179,7 @@ void LaneEngine::record(Run& run, const ScheduleOp& op, int s, std::span<const P
 void LaneEngine::close(Run& run, const ScheduleOp& op, int s) {
   const ScheduleOp* const second = partner(run, s);
   std::span<const Picoseconds> ended = clock_;
-  if (run.blocking_sends) {  // which move clock_
+  if (run.blocking_sends) {  // which move clock_ forward
     ended_.assign(clock_.begin(), clock_.end());
     ended = ended_;
   }
@@ -243,7 +242,7 @@ LaneResult LaneEngine::run(Run& run, CostSource* source, Picoseconds start) {
   return finish(run, start);
 }
 
-// Runs the stage's ops until one has to wait; whether any ran.
+// Runs the stage's ops until one has to wait. Returns whether any ran.
 bool LaneEngine::run_ready(Run& run, CostSource* source, int s) {
   bool moved = false;
   const LaneOps ops = ops_of(run);
@@ -268,7 +267,7 @@ LaneResult LaneEngine::finish(Run& run, Picoseconds start) {
   accounting_.finish(ops_of(run), costs_, run.accounts);
   LaneResult result;
   result.recompute = run.accounts.recompute;
-  result.useful = run.accounts.useful - run.accounts.recompute;  // recompute is not useful time
+  result.useful = run.accounts.useful - run.accounts.recompute;
   result.context = static_cast<int>(run.ranks);
   result.makespan = end() - start;
   return result;

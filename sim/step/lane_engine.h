@@ -33,8 +33,8 @@
 
 namespace equipoise {
 
-// Where a lane's costs come from while it runs: they are asked for in the order of micro-batches, each before
-// its first op runs, and given back after its last.
+// Gives a lane its costs while it runs. They are asked for in the order of micro-batches, each before its
+// first op runs, and given back after its last.
 class CostSource {
  public:
   CostSource() = default;
@@ -57,27 +57,27 @@ class LaneEngine {
   LaneResult run(const Schedule& schedule, std::span<const MicroBatch> micro_batches,
                  std::span<const MicroBatchCost> costs, const StepOptions& options, Picoseconds start,
                  std::int32_t lane, LaneAccounts& accounts, std::vector<StageOp>* ops);
-  // The same on `ranks` CP ranks with costs that are made as the lane needs them; not for schedules with
-  // pairs. Runs of one `schedule_number` other than 0 have the same schedule.
+  // Runs the schedule with costs that are made as the lane needs them. It allows no pairs. Equal
+  // `schedule_number`s other than 0 promise equal schedules.
   LaneResult run(const Schedule& schedule, std::uint64_t schedule_number,
                  std::span<const MicroBatch> micro_batches, std::size_t ranks, CostSource& costs,
                  const StepOptions& options, Picoseconds start, std::int32_t lane, LaneAccounts& accounts);
 
-  // The same op by op: what one run was given, and how far it is.
+  // The calls below run a lane op by op. Run holds what it was given and how far it has come.
   struct Run {
     const Schedule& schedule;
     std::span<const MicroBatch> micro_batches;
-    std::span<const MicroBatchCost> costs;  // empty: they come while it runs
+    std::span<const MicroBatchCost> costs;  // empty if costs come while the lane runs
     bool blocking_sends = false;
     std::int32_t lane = 0;
     LaneAccounts& accounts;
     std::vector<StageOp>* ops = nullptr;
     std::size_t ranks = 1;
     std::size_t real =
-        0;  // micro-batches of the plan; without a pipeline the ops of later ones need no input
-    const LaneArrivals* arrivals = nullptr;  // of which the costs are; null: of the micro-batches
+        0;  // micro-batches of the plan; later ones hold no documents, and without a pipeline need no input
+    const LaneArrivals* arrivals = nullptr;  // whose entries the costs are; null: the micro-batches'
     std::uint64_t schedule_number = 0;
-    std::vector<Picoseconds> opened_on{};  // by rank, when the op that runs began, where ops are recorded
+    std::vector<Picoseconds> opened_on{};  // by rank, when the running op began, if ops are recorded
   };
   void begin(Run& run, Picoseconds start);
   // Whether the stage's next op can run; false at the end, too.
@@ -87,13 +87,13 @@ class LaneEngine {
   ScheduleOp open(Run& run, int stage);
   // The second op of the pair that is next on the stage; null if a single op is.
   [[nodiscard]] const ScheduleOp* partner(const Run& run, int stage) const;
-  // If the op fills gradient buckets, where their times go, one for each bucket; else null.
+  // Where to write the times at which the op fills its gradient buckets; null if it fills none.
   std::vector<Picoseconds>* fills(const ScheduleOp& op, int stage);
   // Ends the op, or the pair, at clock().
   void close(Run& run, const ScheduleOp& op, int stage);
-  // Once no stage gets on: the lane's result, which began at `start`. Needs all costs.
+  // The lane's result once no stage can go on. The lane began at `start`, and all costs must be there.
   LaneResult finish(Run& run, Picoseconds start);
-  // The time at which each rank of the running op is.
+  // By rank, the time that the running op has reached.
   [[nodiscard]] std::span<Picoseconds> clock() { return clock_; }
   [[nodiscard]] int virtual_stage(const ScheduleOp& op, int stage) const {
     return op.virtual_stage * stages_ + stage;
@@ -102,11 +102,11 @@ class LaneEngine {
   // After a run, grad_ready()[v][i] is when all ranks have the gradients of bucket i
   // (PartOrders::buckets) of virtual stage v; empty where no op made them.
   [[nodiscard]] const std::vector<std::vector<Picoseconds>>& grad_ready() const { return grad_ready_; }
-  // When each stage ended its last op: one that fills no bucket counts, too, such as the backward of a virtual
-  // stage whose layers are all frozen.
+  // When each stage ended its last op. An op that fills no bucket also counts, such as a backward whose
+  // layers are all frozen.
   [[nodiscard]] const std::vector<Picoseconds>& stage_ends() const { return stage_ends_; }
   [[nodiscard]] Picoseconds end() const { return *std::ranges::max_element(stage_ends_); }
-  // The time of one op with all ranks starting together, for latencies and tests.
+  // The time of one op whose ranks all start together, for latencies and tests.
   Picoseconds alone(const ScheduleOp& op, int virtual_stage, const MicroBatch& micro_batch,
                     const MicroBatchCost& cost) {
     const int recomputed = op.kind == OpKind::B ? orders_->recomputed_layers(virtual_stage, micro_batch) : 0;
@@ -126,18 +126,17 @@ class LaneEngine {
   void read_schedule(const Run& run);
   // Fetches the costs of micro-batches up to the op's.
   void fetch(const ScheduleOp& op, CostSource& source);
-  // Sends the result of an op that has ended on each rank to the stage that needs it. Where sends block,
-  // clock() goes on when it has arrived.
+  // Sends an ended op's result to the stage that needs it. With blocking sends clock() moves to its arrival.
   void hand_on(Run& run, const ScheduleOp& op, int virtual_stage, std::span<const Picoseconds> ended);
-  // Moves clock() to when the input of the op, or of both ops of a pair, is there, and accounts for transfers
-  // between stages that nothing hid: what ranks waited for inputs that were on their way.
+  // Moves clock() to when the input of the op, or of both ops of a pair, has arrived. Time that ranks waited
+  // for inputs on their way is exposed transfer time.
   void await_input(Run& run, int stage, const ScheduleOp& op);
   void await_inputs(Run& run, int stage, const ScheduleOp& op, const ScheduleOp& second);
-  // When the op's input left and arrived on a rank; equal where it needs none, or none that travels.
+  // When the op's input left and arrived on a rank; equal if it needs none, or none that travels.
   struct Travel {
     Picoseconds left = 0, arrived = 0;
   };
-  // What the transfer of the op's input takes on each rank; null where none travels.
+  // What the transfer of the op's input takes on each rank; null if nothing travels.
   [[nodiscard]] const std::vector<Picoseconds>* sent_for(int stage, const ScheduleOp& op) const;
   [[nodiscard]] Travel travel(int stage, const ScheduleOp& op, std::size_t rank) const;
   void record(Run& run, const ScheduleOp& op, int stage, std::span<const Picoseconds> ended) const;
@@ -149,7 +148,6 @@ class LaneEngine {
   [[nodiscard]] bool has_input(const ScheduleOp& op, int stage) const {
     return op.kind == OpKind::W || input_of(op, stage) != nullptr;
   }
-  // Where the inboxes keep a micro-batch's arrival at a virtual stage.
   [[nodiscard]] std::size_t slot(std::int32_t micro_batch, int virtual_stage) const {
     return at(micro_batch) * grad_ready_.size() + at(virtual_stage);
   }
@@ -159,21 +157,21 @@ class LaneEngine {
   VirtualStages order_;
   std::shared_ptr<const PartOrders> orders_;
   LaneAccounting accounting_;
-  // What a schedule says before any of its ops runs: the same for all lanes that run it.
+  // What is known of a schedule before any of its ops runs; the same for all lanes that run it.
   struct Facts {
     std::uint64_t schedule_number = 0;
     std::vector<int> recompute_layers;        // by micro-batch, as the plan has it
-    bool splits_backward = false;             // it has W ops
-    std::vector<std::int32_t> last_gradient;  // by virtual stage: whose op releases the gradient buckets
+    bool splits_backward = false;             // whether it has W ops
+    std::vector<std::int32_t> last_gradient;  // by virtual stage: the micro-batch whose op releases buckets
     std::vector<std::uint32_t> ops_of;        // by micro-batch
   };
   Facts facts_;
   // Scratch, reused from lane to lane.
   Inboxes inboxes_;
   std::vector<Picoseconds> free_, ended_;
-  std::span<Picoseconds> clock_;              // of free_: those of the stage that runs
-  std::vector<const MicroBatchCost*> costs_;  // by entry; null: not there yet
-  std::size_t fetched_ = 0;                   // micro-batches whose costs are, or were
+  std::span<Picoseconds> clock_;              // the part of free_ of the running stage
+  std::vector<const MicroBatchCost*> costs_;  // by entry; null until fetched
+  std::size_t fetched_ = 0;                   // micro-batches whose costs have been fetched so far
   std::vector<std::uint32_t> to_run_;         // by micro-batch: ops that have not run
   std::vector<std::size_t> next_;
   std::vector<std::vector<Picoseconds>> grad_ready_;  // by virtual stage

@@ -1,4 +1,4 @@
-// The ops of a lane's schedule, what each of them works on, and which cost is its own.
+// The ops of a lane's schedule: what each of them works on, and which cost entry is its own.
 #pragma once
 
 #include <span>
@@ -16,19 +16,17 @@ namespace equipoise {
 struct LaneOps {
   const Schedule& schedule;
   std::span<const MicroBatch> micro_batches;
-  const LaneArrivals* arrivals;  // of which the costs are; null: of the micro-batches
+  const LaneArrivals* arrivals;  // whose entries the costs are; null if they are the micro-batches'
   const PartOrders& orders;
   bool splits_backward = false;
 
   [[nodiscard]] int virtual_stage(const ScheduleOp& op, int stage) const {
     return op.virtual_stage * schedule.stages + stage;
   }
-  // The place of an op among the costs; the op is at `position` of its stage.
   [[nodiscard]] std::size_t entry_of(int stage, std::size_t position) const {
     const ScheduleOp& op = schedule.ops[at(stage)][position];
     return arrivals == nullptr ? at(op.micro_batch) : arrivals->entry_of(op, stage, position);
   }
-  // Layers that the op recomputes in full if it is a B.
   [[nodiscard]] int recomputed(const ScheduleOp& op, int stage) const {
     return orders.recomputed_layers(virtual_stage(op, stage), micro_batches[at(op.micro_batch)]);
   }

@@ -20,22 +20,22 @@ static void push_run(OpLane& lane, std::uint32_t block, int repeat, std::int32_t
   if (repeat > 0) lane.runs.push_back({block, static_cast<std::uint32_t>(repeat), bucket, layer});
 }
 
-// The parts of an op as runs of blocks: what all kinds of ops have in common.
+// Writes the parts of an op as runs of blocks; the base of all kinds of ops.
 struct LaneRuns::Runs {
   LaneRuns& runs;
   OpLane& out;
-  std::size_t entry;                // of the lane's arrivals, or the micro-batch
-  std::int32_t first_layer;         // the virtual stage's
-  std::int32_t bucket = kNoBucket;  // the virtual stage's first, if the op fills its buckets
-  bool reduces = false;             // gradients, as soon as they are there
+  std::size_t entry;                // among the lane's arrivals, or the micro-batch
+  std::int32_t first_layer;         // of the virtual stage
+  std::int32_t bucket = kNoBucket;  // the virtual stage's first bucket, if the op fills its buckets
+  bool reduces = false;             // whether it reduces gradients as soon as they are there
 
   void gather(ModelPart part) const { runs.push_shared(out, LaneBlocks::gather_of(part)); }
   void wait() const { runs.push_shared(out, LaneBlocks::kWait); }
   void done(const OrderedPart& part) const {
     if (reduces) runs.push_shared(out, LaneBlocks::reduce_of(part.part));
   }
-  // `index`: of the first of `repeat` layers among those of the part, in their order. `local`:
-  // which of the virtual stage's layers that is.
+  // `index` is the place of the first of `repeat` layers in the part's order; `local` is the layer's number
+  // on the virtual stage.
   void push(std::size_t block, const OrderedPart& part, int repeat = 1, int index = 0,
             int local = kNoLayer) const {
     push_run(out, LaneBlocks::block_of(entry, block), repeat,
@@ -54,9 +54,9 @@ struct LaneRuns::ForwardRuns : Runs {
   }
 };
 
-// From the last layer to the first; the recomputed ones are the stage's first.
+// Layers run from the last to the first; the recomputed ones are the stage's first.
 struct LaneRuns::BackwardRuns : Runs {
-  int recomputed, most_recomputed;         // by this lane, by any that it is synchronized with
+  int recomputed, most_recomputed;         // recomputed by this lane, and by any that it is synchronized with
   const std::vector<std::int32_t>* again;  // LaneArrivals::again of the op
   bool split;
 
@@ -66,7 +66,7 @@ struct LaneRuns::BackwardRuns : Runs {
                   part);
     const std::size_t k = index_of(part.part);
     const std::size_t backward = (split ? LaneBlocks::kInputGradient : LaneBlocks::kBackward) + k;
-    // Layers that nobody recomputes repeat one block.
+    // Layers that no lane recomputes repeat one block.
     const int plain = part.layers - part.recomputed_of(most_recomputed);
     push(backward, part, plain, 0, last_of(part));
     for (int i = plain; i < part.layers; ++i) {
@@ -92,7 +92,7 @@ struct LaneRuns::PairRuns {
   ForwardRuns forward_runs;
   BackwardRuns backward_runs;
   std::array<std::array<std::int64_t, kLayerKinds>, kLayerKinds>&
-      blocks;  // of layers side by side; -1: none yet
+      blocks;  // layers side by side in the open run; -1: none yet
 
   void forward(const OrderedPart& part) const { forward_runs.work(part); }
   void backward(const OrderedPart& part) const { backward_runs.work(part); }
@@ -179,15 +179,16 @@ void LaneRuns::add(const CostedLane& costed, const LaneArrivals* arrivals, OpLan
 
   for (int s = 0; s < schedule.stages; ++s) {
     const std::vector<ScheduleOp>& ops = schedule.ops[at(s)];
-    bool reducing = false;  // the op before has left reductions in the background
+    bool reducing = false;  // whether the op before left reductions in the background
     for (std::size_t i = 0; i < ops.size(); ++i) {
       ScheduledOp& scheduled = out.stages[at(s)][i];
       scheduled.first_run = static_cast<std::uint32_t>(out.runs.size());
-      if (ends_pair(out.stages[at(s)], i)) continue;                        // the first ran both
-      const ScheduleOp& gradient = ops[i].with_next ? ops[i + 1] : ops[i];  // the one that may make gradients
+      if (ends_pair(out.stages[at(s)], i)) continue;                        // the first of the pair ran both
+      const ScheduleOp& gradient = ops[i].with_next ? ops[i + 1] : ops[i];  // the pair's op that may make
+                                                                            // gradients
       const std::int32_t bucket = bucket_of(gradient, lane.virtual_stage(gradient, s));
       if (reducing) push_shared(out, LaneBlocks::kWait);
-      // Gradients without buckets to fill are reduced at once, in the background.
+      // Gradients that fill no bucket are reduced at once, in the background.
       reducing = releases(gradient, lane.splits_backward) && gradients_.reduces_each_micro_batch() &&
                  bucket == kNoBucket;
       add_runs(lane, lockstep, s, i, bucket, reducing, out);

@@ -28,7 +28,7 @@ class LaneRuns {
   struct BackwardRuns;
   struct WeightRuns;
   struct PairRuns;
-  // The runs of one op of the schedule, or of a pair. `bucket`: the first that it fills.
+  // Adds the runs of one op of the schedule, or of a pair. `bucket` is the first bucket that it fills.
   void add_runs(const LaneOps& ops, const LockstepGroup* lockstep, int stage, std::size_t position,
                 std::int32_t bucket, bool reducing, OpLane& out);
   void push_shared(OpLane& out, std::uint32_t shared) const {
@@ -38,7 +38,7 @@ class LaneRuns {
   const PartOrders& orders_;
   const GradientSync& gradients_;
   LaneBlocks& blocks_;
-  std::vector<std::int32_t> first_layer_, first_of_backward_;  // by virtual stage: of the model's
+  std::vector<std::int32_t> first_layer_, first_of_backward_;  // by virtual stage: layer numbers in the model
 };
 
 }  // namespace equipoise

@@ -7,8 +7,7 @@
 namespace equipoise::contended {
 namespace {
 
-// What a rank that was free waited for inputs on their way; of two, the time that they have in common counts
-// once.
+// How long a free rank waited for inputs on their way; time that two inputs share counts once.
 struct Input {
   Picoseconds start = 0, end = 0;
 };
@@ -131,7 +130,7 @@ void LaneSet::run_ready() {
   }
 }
 
-// Runs a rank until it has to wait. It may have been woken for nothing.
+// Runs a rank until it has to wait. A rank may be woken for nothing.
 void LaneSet::advance(std::size_t lane_stage, std::size_t rank) {
   LaneStage& here = s_.lane_stages[lane_stage];
   Rank& k = here.rank[rank];
@@ -144,7 +143,7 @@ void LaneSet::advance(std::size_t lane_stage, std::size_t rank) {
   }
 }
 
-// When what the rank sent with scheduled ops [first, last) has arrived, where it has to wait for that.
+// When the results of scheduled ops [first, last) have arrived, if the rank has to wait for their sends.
 Picoseconds LaneSet::sent_until(const LaneStage& here, std::size_t rank, std::size_t first,
                                 std::size_t last) const {
   Picoseconds until = 0;
@@ -217,7 +216,7 @@ Picoseconds LaneSet::duration(const LaneStage& here, const Rank& k, std::size_t 
   return d;
 }
 
-// Runs the rank's scheduled op to its end; false: the rank has to wait.
+// Runs the rank's scheduled op to its end. Returns false if the rank has to wait.
 bool LaneSet::run_op(std::size_t lane_stage, std::size_t rank) {
   LaneStage& here = s_.lane_stages[lane_stage];
   Rank& k = here.rank[rank];
@@ -287,7 +286,7 @@ void LaneSet::send(std::size_t lane_stage, std::size_t rank, std::size_t schedul
   }
 }
 
-// An input is there.
+// Delivers an input to a waiting rank.
 void LaneSet::arrive(std::size_t lane_stage, std::size_t slot, Picoseconds when) {
   LaneStage& here = s_.lane_stages[lane_stage];
   here.input_end[slot] = when;
@@ -316,7 +315,7 @@ void LaneSet::fill(LaneStage& here, std::size_t rank, std::size_t bucket) {
   run_end(end);
 }
 
-// The rank's part of the pipeline has ended.
+// Ends the rank's part of the pipeline.
 void LaneSet::leave_lane(LaneStage& here, std::size_t rank) {
   Rank& k = here.rank[rank];
   k.wait = Wait::done;
@@ -332,7 +331,7 @@ void LaneSet::leave_lane(LaneStage& here, std::size_t rank) {
   leave_stage(s_.ends[number], k.clock);
   run_end(number);
 }
-// Where ranks wait for each other: collectives inside a lane and over several, and the end of the step.
+// Ranks wait for each other at collectives inside a lane and over several, and at the end of the step.
 
 static const OpStep* step_of(const LaneStage& here, const Rank& k) {
   const BlockRun& run = here.program->runs[(*here.ops)[k.scheduled].first_run + k.run];
@@ -409,7 +408,7 @@ void LaneSet::join(CrossLaneOp& op, const LaneStage& here, std::size_t rank, con
   op.number = k.synchronization;
 }
 
-// A rank arrives at a collective over several lanes. False: it waits for its end.
+// A rank arrives at a collective over several lanes. Returns false while it waits for the end.
 bool LaneSet::join_cross_lane_op(std::size_t lane_stage, std::size_t rank, const OpStep& step) {
   LaneStage& here = s_.lane_stages[lane_stage];
   Rank& k = here.rank[rank];
@@ -465,7 +464,7 @@ Picoseconds LaneSet::launch_cross_lane_op(const FlowTag& tag, const LaneStage& h
                 route);
 }
 
-// Keeps when a collective over several lanes ran.
+// Records when a collective over several lanes ran.
 void LaneSet::note(std::size_t group_stage, const CrossLaneOp& op, std::size_t group) {
   OpResult::Lockstep& lockstep = s_.result.lockstep_groups[group_stage / s_.stages];
   lockstep.scheduled_ops[group_stage % s_.stages][op.scheduled][op.number * at(lockstep.groups) + group] = {
@@ -493,13 +492,13 @@ void LaneSet::end_cross_lane_op(std::size_t group_stage, SyncGroup sync, std::si
       wake(lane_stage, rank);
       continue;
     }
-    k.exchange_start = op.start;  // ops run under it
+    k.exchange_start = op.start;  // when other ops run under it
     k.exchange_end = end;
     if (k.wait == Wait::exchange_under) wake(lane_stage, rank);
   }
 }
 
-// Behind the ops under an exchange: what is exposed of it begins when nothing runs under it any more.
+// After the ops under an exchange: the exchange is exposed from when nothing runs under it any more.
 bool LaneSet::await_exchange(LaneStage& here, std::size_t rank) {
   Rank& k = here.rank[rank];
   if (k.exchange_end == kUnknown) {
@@ -533,7 +532,7 @@ bool LaneSet::await_background(std::size_t lane_stage, std::size_t rank) {
   return true;
 }
 
-// Starts the background ops that can start, one behind the other.
+// Starts the background ops that can start, one after the other.
 void LaneSet::run_background(std::size_t group_stage, std::size_t tensor) {
   Background& background = s_.lockstep[group_stage].background[tensor];
   const LockstepMembers& members = s_.members[group_stage / s_.stages];
@@ -587,7 +586,7 @@ void LaneSet::leave_stage(StageEndRun& end, Picoseconds when) {
   --end.running_ranks;
 }
 
-// Starts what can start of the step's end.
+// Starts the parts of the step's end that can start.
 void LaneSet::run_end(std::size_t number) {
   struct Launch {
     LaneSet& lanes;

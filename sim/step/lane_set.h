@@ -19,12 +19,12 @@ class LaneSet {
 
   // All ranks begin.
   void begin();
-  // Runs until nothing can happen any more; lanes that are not all (State::joint) at most to the first moment
-  // at which the step's end may begin.
+  // Runs until nothing more can happen. A set of only some lanes (State::joint is false) stops at the first
+  // moment at which the step's end may begin.
   void run(bool reports);
-  // Goes on with the lanes of another part.
+  // Takes over the lanes of another set and continues with them.
   void absorb(LaneSet& other);
-  // From now on with the step's end, which what happened so far may have begun.
+  // Includes the step's end from now on, which earlier events may have begun.
   void join_ends();
 
   [[nodiscard]] ExposedTime& exposed() { return exposed_; }
@@ -50,7 +50,7 @@ class LaneSet {
     }
   };
 
-  // When it ends, or kUnknown: it is a flow, and finish(tag) is told.
+  // When the collective ends; kUnknown if it is a flow, whose end finish(tag) reports.
   Picoseconds launch(const FlowTag& tag, Picoseconds start, Picoseconds duration, double bytes,
                      const OpRoute& route);
   void finish(const FlowTag& tag, Picoseconds now);
@@ -93,7 +93,7 @@ class LaneSet {
     return at(here.program->lockstep) * s_.stages + here.stage;
   }
 
-  // The step's end.
+  // The functions of the step's end.
   void fill_bucket(std::size_t number, std::size_t bucket, Picoseconds at, std::size_t lane,
                    std::size_t rank);
   void leave_stage(StageEndRun& end, Picoseconds at);
@@ -108,7 +108,7 @@ class LaneSet {
   std::vector<Place> ready_;
   ExposedTime exposed_;
   std::vector<StartedFlow> flows_;
-  Picoseconds pause_ = FlowNetwork::kNever;  // when the step's end may begin
+  Picoseconds pause_ = FlowNetwork::kNever;  // the first time at which the step's end may begin
 };
 
 }  // namespace equipoise::contended

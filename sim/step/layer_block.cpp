@@ -20,7 +20,6 @@ bool any(std::span<const Picoseconds> durations) {
   return std::any_of(durations.begin(), durations.end(), [](Picoseconds t) { return t != 0; });
 }
 
-// The step with what each rank of it computes and moves.
 OpStep with_work(OpStep step, std::span<const RankWork> of_ranks, OpBlock& block) {
   for (const RankWork& work : of_ranks) {
     step.bytes = std::max(step.bytes, work.bytes);
@@ -66,7 +65,7 @@ void append_ops(RankOps lists, OpBlock& block) {
       durations[r] = 0;
       work[r] = {};
       if (s >= lists[r]->size())
-        continue;  // no tokens, or fewer ops: weight gradients of what arrives come first
+        continue;  // A rank without tokens, or with fewer ops, starts with weight gradients of what arrives.
       const Op& own = (*lists[r])[s];
       assert(own.name == op.name);
       durations[r] = own.duration;
@@ -89,7 +88,7 @@ void append_layer(RankOps before, RankOps after, const LayerTimeline& timeline,
     for (std::size_t r = 0; r < ranks; ++r) attention_left[r] -= kernel[r] = duration_of(r);
   };
 
-  // Pieces of a rank's attention do their share of its FLOPs by their time.
+  // Splits a rank's attention FLOPs over the pieces in proportion to their time.
   std::vector<RankWork> work(ranks);
   const auto work_of = [&](std::span<const Picoseconds> piece) {
     for (std::size_t r = 0; r < ranks; ++r)
@@ -106,7 +105,7 @@ void append_layer(RankOps before, RankOps after, const LayerTimeline& timeline,
       attend([&](std::size_t r) { return run_of(p, r); });
     }
     push_kernel(block, OpName::attention, kernel, work_of(kernel));
-    // What the other nano-batch runs under the first exchange, or under the last, is one op.
+    // The other nano-batch's work under the first and the last exchange is one op each.
     const bool attends = !halves || (p > 0 && p + 1 < count);
     const auto under = [&](std::size_t r) { return timeline.overlap[p * ranks + r]; };
     if (attends)
@@ -122,7 +121,7 @@ void append_layer(RankOps before, RankOps after, const LayerTimeline& timeline,
     push_kernel(block, attends ? OpName::attention : OpName::nano_batch, kernel,
                 attends ? work_of(kernel) : std::span<const RankWork>());
   }
-  // The last run: the rest of the attention, `after`, and what the host makes the GPU wait.
+  // The last run holds the rest of the attention, `after`, and the host's stalls.
   kernel = attention_left;
   push_kernel(block, OpName::attention, kernel, work_of(kernel));
   append_ops(after, block);
@@ -136,7 +135,7 @@ void append_layer(RankOps before, RankOps after, const LayerTimeline& timeline,
 
 namespace {
 
-// Issues two blocks side by side. A part of a block is what lies between its exchanges.
+// Issues two blocks side by side, part by part; exchanges separate the parts of a block.
 class PairedBlock {
  public:
   PairedBlock(const OpBlock& forward, const OpBlock& backward) : sides_{{{forward}, {backward}}} {}
@@ -149,7 +148,7 @@ class PairedBlock {
   void begin(PairSide side, std::size_t) {
     exchange_ = pair_.steps.size();
     const std::uint32_t own = of(side).block.steps[of(side).next].over;
-    for (std::uint32_t i = 0; i <= own; ++i) push(side);  // what ran under it anyway comes first
+    for (std::uint32_t i = 0; i <= own; ++i) push(side);  // its own ops under the exchange come first
   }
   void await() {
     pair_.steps[exchange_].over = static_cast<std::uint32_t>(pair_.steps.size() - exchange_ - 1);
@@ -191,7 +190,7 @@ OpBlock pair_of_layers(const OpBlock& forward, const OpBlock& backward) {
 
 std::vector<Op> without_weight_gradients(const std::vector<Op>& ops) {
   std::vector<Op> kept;
-  std::size_t exchange = 0, under_end = 0;  // of the latest exchange: its place in `kept`; what is under it
+  std::size_t exchange = 0, under_end = 0;  // place in `kept` of the latest exchange; where it ends
   for (std::size_t i = 0; i < ops.size(); ++i) {
     if (ops[i].name == OpName::weight_gradient) {
       if (i < under_end) --kept[exchange].over;

@@ -12,10 +12,10 @@
 
 namespace equipoise {
 
-// One op list per CP rank; ranks without tokens have an empty one. All others are of equal structure.
+// One op list per CP rank: empty for ranks without tokens, and of equal structure for all others.
 using RankOps = std::span<const std::vector<Op>* const>;
 
-// Appends the lists' ops; what a rank without tokens lacks takes no time.
+// Appends the lists' ops, which take no time on a rank without tokens.
 void append_ops(RankOps lists, OpBlock& block);
 
 // A layer: `before`, then the context-parallel part, then `after`. `timeline` has the lists in it; what it
@@ -25,12 +25,11 @@ void append_layer(RankOps before, RankOps after, const LayerTimeline& timeline,
                   std::span<const Picoseconds> attention, std::span<const double> attention_flops,
                   std::span<const Op> exchanges, bool halves, OpBlock& block);
 
-// A layer of a forward next to a layer of a backward, on the same ranks (walk_layer_pair in
-// sim/cost/layer_timeline.h): their ops in the order in which they are issued, the exchanges of each over
-// what the other computes.
+// The block of a forward layer next to a backward layer on the same ranks, with the ops in issue order
+// (walk_layer_pair in sim/cost/layer_timeline.h). The exchanges of each run over what the other computes.
 OpBlock pair_of_layers(const OpBlock& forward, const OpBlock& backward);
 
-// The list without weight gradients: a communication that hid under one of them becomes exposed. And those
+// The list without its weight gradients, so that communication which hid under one becomes exposed; and those
 // gradients alone.
 std::vector<Op> without_weight_gradients(const std::vector<Op>& ops);
 std::vector<Op> only_weight_gradients(const std::vector<Op>& ops);

@@ -17,12 +17,12 @@ OpClass class_of(OpKind kind) {
 }
 constexpr std::array<OpKind, kClasses> kEmptyOp = {OpKind::F, OpKind::B, OpKind::W};
 
-// The expert-parallel group of each data x context rank of a stage: the lowest rank in it. (The same for
-// every stage.) Where experts have less tensor parallelism than the rest, a group holds several TP ranks of a
-// replica, which arrive together: replicas that any of their TP ranks link are one group.
+// By data x context rank of a stage, the lowest rank of its expert-parallel group; the same for every stage.
+// Experts with less tensor parallelism than the rest have groups with several TP ranks of a replica, which
+// arrive together. Replicas that any of their TP ranks link are therefore one group.
 std::vector<int> expert_groups(const RankGrid& grid) {
   const std::vector<int> replicas = grid.data_context_group(grid.gpu({0, 0, 0, 0}));
-  std::map<int, int> replica_of;  // by GPU, of all TP ranks
+  std::map<int, int> replica_of;  // by GPU, over all TP ranks
   for (int t = 0; t < grid.sizes().tensor; ++t) {
     const std::vector<int> of_tensor = grid.data_context_group(grid.gpu({t, 0, 0, 0}));
     for (std::size_t i = 0; i < of_tensor.size(); ++i) replica_of[of_tensor[i]] = static_cast<int>(i);
@@ -41,7 +41,7 @@ std::vector<int> expert_groups(const RankGrid& grid) {
   return group;
 }
 
-// Lanes that share a group, directly or over others, get the same number: that of the lowest of them.
+// Gives lanes that share a group, directly or through others, one number: the lowest lane's.
 std::vector<std::size_t> linked_lanes(const std::vector<LockstepLane>& lanes) {
   std::vector<std::size_t> linked = positions(lanes.size());
   const auto root = [&](std::size_t i) {
@@ -71,14 +71,14 @@ bool same_order(const Schedule& a, const Schedule& b) {
   return true;
 }
 
-// Holds no documents, so nothing is recomputed.
+// An empty micro-batch has no documents, so it recomputes nothing.
 MicroBatch empty_micro_batch() {
   MicroBatch empty;
   empty.recompute_layers = 0;
   return empty;
 }
 
-// One stage: merges the lanes' op lists round by round.
+// Merges the lanes' op lists on one stage, round by round.
 void merge_orders(std::vector<LockstepLane*>& lanes) {
   std::vector<std::vector<ScheduleOp>> merged(lanes.size());
   std::vector<std::size_t> next(lanes.size(), 0);
@@ -104,7 +104,7 @@ void merge_orders(std::vector<LockstepLane*>& lanes) {
   }
 }
 
-// `groups`: of all places.
+// `groups` has the group of every place.
 void number_groups(LockstepGroup& lockstep, std::span<const int> groups) {
   std::map<int, int> number;
   for (LockstepLane& lane : lockstep.lanes)
@@ -125,8 +125,7 @@ void number_groups(LockstepGroup& lockstep, std::span<const int> groups) {
     if (lockstep.group_places[g] == 0) lockstep.group_places[g] = present[g];
 }
 
-// The lanes of a group with a micro-batch, with their places and expert groups; schedules are still to be
-// made.
+// The lanes of a group that have micro-batches, with places and expert groups; their schedules come later.
 std::vector<LockstepLane> lanes_of(const Step& step, int barrier_group, const Layout& layout,
                                    std::span<const int> groups) {
   std::vector<LockstepLane> lanes;
@@ -143,7 +142,7 @@ std::vector<LockstepLane> lanes_of(const Step& step, int barrier_group, const La
     out.real = lane.micro_batches.size();
     out.micro_batches = lane.micro_batches;
     for (int r = 0; r < lane.context; ++r, ++place) {
-      int group = reduces_each_micro_batch(layout) ? 0 : place;  // one group of all, or each on its own
+      int group = reduces_each_micro_batch(layout) ? 0 : place;  // one group for all, or one each
       if (layout.expert > 1) group = at(place) < groups.size() ? groups[at(place)] : place;
       out.expert_group.push_back(group);
     }
@@ -172,7 +171,7 @@ std::vector<LockstepGroup> make_lockstep_groups(const Step& step, int barrier_gr
     if (members.empty()) continue;
     std::size_t most = 0;
     for (const LockstepLane* lane : members) most = std::max(most, lane->real);
-    // Pairs cannot be merged op by op: lanes get as many micro-batches, as with a pipeline.
+    // Pairs cannot be merged op by op, so lanes are padded to as many micro-batches, as with a pipeline.
     const bool merges = layout.pipeline == 1 && !(options.pairs && options.schedule->pairs);
     for (LockstepLane* lane : members) {
       if (!merges) lane->micro_batches.resize(most, empty_micro_batch());

@@ -4,9 +4,9 @@
 // replicas, and what all replicas make together with every micro-batch: the gradient reductions of ZeRO-2 and
 // 3, the parameter gathers of ZeRO-3. Such a collective starts when its last member arrives, so every member
 // must make the same number of them in the same order: a framework whose ranks disagree hangs. Lanes of one
-// step may hold different numbers of micro-batches, and dependent chunks order their ops differently, so the
-// lanes of a lockstep group (those that share a group, directly or over others) are brought in step the way
-// frameworks do it, with ops that hold no documents and only take part in the collectives:
+// step may hold different numbers of micro-batches, and dependent chunks order their ops differently. So the
+// lanes of a lockstep group (those that share a group, directly or over others) are brought in step as
+// frameworks do it: with ops that hold no documents and only take part in the collectives.
 //
 // - Without a pipeline: the lanes' op lists are merged. In each round all lanes run one op of the same kind:
 //   a forward while any lane has one next, else a backward, else a weight gradient; a lane whose next op is
@@ -15,7 +15,7 @@
 // - With a pipeline, or in pairs of a forward and a backward: a lane with fewer micro-batches gets empty ones
 // behind its own, up to the longest lane's
 //   number, and the schedule for that number. Lanes whose orders differ even then (dependent chunks in groups
-//   of unlike sizes) could wait for each other in a circle; no framework runs them so. They are put in
+//   of different sizes) could wait for each other in a circle; no framework runs them so. They are put in
 //   lockstep groups of their own and do not wait for each other.
 //
 // A lane without any micro-batch takes no part: its GPUs are always ready.
@@ -41,25 +41,26 @@ namespace equipoise {
 // Whether lanes of the layout wait for each other inside layers, or the stages of each for each other.
 bool lanes_synchronize(const Layout& layout);
 
-// What arrives at a lane's experts with each of its ops.
+// What arrives at a lane's experts during each of its ops.
 struct LaneArrivals {
   struct Entry {
-    std::int32_t micro_batch = 0;          // -1: none; the lane works for what others send
+    std::int32_t micro_batch = 0;          // -1: no micro-batch; the lane works for what others send
     std::vector<ExpertArrivals> arriving;  // by CP rank
     friend bool operator==(const Entry&, const Entry&) = default;
   };
-  // First the lane's micro-batches in order, then what arrives with other ops where that differs.
+  // The lane's micro-batches in order, then other arrivals that differ from them.
   std::vector<Entry> entries;
-  std::vector<std::vector<std::int32_t>> of_op;  // by stage and position; empty: the op's micro-batch
-  // By stage and position, only where not all lanes recompute as many layers: by layer of the virtual stage,
-  // with what it is recomputed.
+  std::vector<std::vector<std::int32_t>> of_op;  // by stage and position; empty if each is the op's
+                                                 // micro-batch
+  // By stage and position, if lanes recompute different numbers of layers: the entry with which each layer of
+  // the virtual stage is recomputed.
   std::map<std::pair<std::size_t, std::size_t>, std::vector<std::int32_t>> again;
 
   [[nodiscard]] std::size_t entry_of(const ScheduleOp& op, int stage, std::size_t position) const {
     const auto s = at(stage);
     return at(of_op.empty() ? op.micro_batch : of_op[s][position]);
   }
-  // Null where every recomputed layer is the op's own entry's.
+  // Null if every recomputed layer has the op's own entry.
   [[nodiscard]] const std::vector<std::int32_t>* again_of(int stage, std::size_t position) const {
     const auto found = again.find({at(stage), position});
     return found == again.end() ? nullptr : &found->second;
@@ -70,7 +71,7 @@ struct LockstepLane {
   std::int32_t lane = 0;                  // in the step
   int first_replica = 0;                  // place of CP rank 0 among the data x context ranks of a stage
   std::size_t real = 0;                   // micro-batches of the plan
-  std::vector<MicroBatch> micro_batches;  // those, and empty ones
+  std::vector<MicroBatch> micro_batches;  // those and the empty ones
   Schedule schedule;
   std::vector<int> expert_group;  // by CP rank: its expert-parallel group, numbered within the lockstep group
   LaneArrivals arrivals;          // filled by find_expert_arrivals
@@ -79,10 +80,10 @@ struct LockstepLane {
 struct LockstepGroup {
   std::vector<LockstepLane> lanes;  // equally many ops of equal kinds on every stage
   int expert_groups = 0;
-  // By expert group: the data x context ranks that share its experts, those of lanes without micro-batches,
-  // too; of unsynchronized lanes, which wait for no others, their own.
+  // By expert group, the data x context ranks that share its experts, including lanes without micro-batches.
+  // An unsynchronized lane has a group of its own.
   std::vector<int> group_places;
-  bool unsynchronized = false;  // shares groups with a lockstep group that orders its ops otherwise
+  bool unsynchronized = false;  // shares groups with a lockstep group that has another order of ops
   bool ends_step = false;       // no lane with micro-batches is in a later barrier group
 };
 
@@ -95,15 +96,15 @@ std::vector<LockstepGroup> make_lockstep_groups(const Step& step, int barrier_gr
 // `position` on the stage: the others take part in those layers' collectives.
 int most_recomputed(const LockstepGroup& lockstep, const PartOrders& orders, int stage, std::size_t position);
 
-// A lane with what its micro-batches cost, the empty ones of its lockstep group among them. For a lane that
-// waits for others, the costs of the entries of its arrivals (LaneArrivals).
+// A lane with the costs of its micro-batches, including the empty ones of its lockstep group. A lane that
+// waits for others has the costs of its arrivals' entries (LaneArrivals).
 struct CostedLane {
   std::size_t lane = 0;  // in the step
   std::span<const MicroBatch> micro_batches;
   std::span<const MicroBatchCost> costs;
   const Schedule& schedule;
   const LockstepGroup* lockstep = nullptr;  // null if the lane waits for no other
-  int group = -1;                           // which lockstep group of the step that is
+  int group = -1;                           // its lockstep group's number in the step
 };
 
 }  // namespace equipoise

@@ -11,7 +11,7 @@ namespace equipoise {
 
 namespace {
 
-constexpr std::int32_t kNone = -1;  // a lane that sends nothing
+constexpr std::int32_t kNone = -1;  // stands for a lane that sends nothing
 
 class ExpertArrivalFinder {
  public:
@@ -28,7 +28,7 @@ class ExpertArrivalFinder {
     }
     for (std::size_t s = 0; s < first.ops.size(); ++s)
       for (std::size_t i = 0; i < first.ops[s].size(); ++i) add_op(s, i);
-    for (LockstepLane& lane : lockstep_.lanes)  // those of no op
+    for (LockstepLane& lane : lockstep_.lanes)  // entries that no op uses
       for (std::size_t j = 0; j < lane.micro_batches.size(); ++j)
         if (lane.arrivals.entries[j].arriving.empty())
           lane.arrivals.entries[j] = {static_cast<std::int32_t>(j),
@@ -49,7 +49,7 @@ class ExpertArrivalFinder {
       add_recomputed(stage, position, members);
   }
 
-  // Layers that not all lanes recompute.
+  // Adds the layers that only some lanes recompute.
   void add_recomputed(std::size_t stage, std::size_t position, const Members& members) {
     std::vector<int> recomputed;
     for (const LockstepLane& lane : lockstep_.lanes) {
@@ -69,7 +69,7 @@ class ExpertArrivalFinder {
     }
   }
 
-  // Each lane's entry. The same members run together on every stage, forward as well as backward.
+  // Each lane's entry for these members, which run together on every stage, both forward and backward.
   const std::vector<std::int32_t>& entries_of(const Members& members) {
     const auto [known, is_new] = known_.try_emplace(members);
     std::vector<std::int32_t>& entries = known->second;
@@ -105,7 +105,7 @@ class ExpertArrivalFinder {
     return groups;
   }
 
-  // The lane's entry for a micro-batch that runs with these; found or added.
+  // The lane's entry for a micro-batch that runs with these arrivals; added if it is new.
   static std::int32_t entry(LockstepLane& lane, std::int32_t micro_batch,
                             const std::vector<ExpertArrivals>& of_groups) {
     LaneArrivals::Entry wanted{micro_batch, {}};
@@ -130,7 +130,7 @@ class ExpertArrivalFinder {
   std::map<Members, std::vector<std::int32_t>> known_;  // entries by lane
 };
 
-// Where nobody shares experts: what each rank sends arrives there.
+// Lanes that share no experts: what a rank sends arrives at itself.
 std::vector<MicroBatchCost> cost_apart(LockstepLane& lane, MicroBatchCoster& coster) {
   std::vector<MicroBatchCost> costs(lane.micro_batches.size());
   lane.arrivals = {};
@@ -144,11 +144,10 @@ std::vector<MicroBatchCost> cost_apart(LockstepLane& lane, MicroBatchCoster& cos
   return costs;
 }
 
-// The micro-batches of a lane with their shardings; what choosing those has counted is used when all else
-// is costed.
+// A lane's micro-batches with their shardings; the counts from choosing those serve the other costs.
 struct ShardedLane {
   std::vector<MicroBatchCost> costs;
-  std::vector<AttentionCounts> counts;  // of costs[j].sharding, wherever that has moved
+  std::vector<AttentionCounts> counts;  // of costs[j].sharding, also after that has moved
   std::vector<std::int64_t> tokens;     // [micro-batch x CP rank]
 };
 static_assert(std::is_nothrow_move_constructible_v<MicroBatchCost>,
@@ -186,7 +185,7 @@ void cost_entries(const LockstepLane& lane, MicroBatchCoster& coster, ShardedLan
       costs[e] = costs[e - 1];
       continue;
     }
-    if (entry.arriving == costs[e].arriving) continue;  // `optimal` has found all of it
+    if (entry.arriving == costs[e].arriving) continue;  // `optimal` has costed it already
     const MicroBatch& micro_batch =
         entry.micro_batch == kNone ? nothing : lane.micro_batches[at(entry.micro_batch)];
     if (entry.micro_batch == kNone)

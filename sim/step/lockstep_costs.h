@@ -1,10 +1,10 @@
 // What the lanes of a lockstep group cost, whose experts work for each other's tokens.
 //
-// The lanes run op number i of a stage together (lockstep.h), so what arrives at a rank with an op's
-// exchanges is the mean of what its expert-parallel group sends: the tokens of the micro-batches that the
-// group's lanes have in their op number i, CP ranks and replicas alike. A lane that has none there works for
-// the others; a lane without any micro-batch does, too, outside of the step. In a layer that only some of the
-// lanes recompute the tokens of those are exchanged once more, and all work for them.
+// The lanes run op number i of a stage together (lockstep.h). So a rank receives with an op's exchanges the
+// mean of what its expert-parallel group sends: the tokens of the micro-batches in op number i of the group's
+// lanes, CP ranks and replicas alike. A lane that has none there works for the others; a lane without any
+// micro-batch does, too, outside of the step. In a layer that only some of the lanes recompute the tokens of
+// those are exchanged once more, and all work for them.
 //
 // So a micro-batch has a price for each set of micro-batches that it runs with: one, as long as lanes run
 // theirs in the same order.

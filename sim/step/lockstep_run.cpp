@@ -14,13 +14,13 @@ struct LockstepRun::At {
   const LockstepLane& plan;
   const MicroBatchCost& cost;
   std::span<Picoseconds> clock;
-  std::vector<Picoseconds>* filled;  // when its buckets are full; null: the op fills none
-  int recomputed;                    // layers of this lane's own
+  std::vector<Picoseconds>* filled;  // when its buckets are full; null if it fills none
+  int recomputed;                    // layers that this lane itself recomputes
   std::span<const MicroBatchCost> costs;
   const std::vector<std::int32_t>* again;  // LaneArrivals::again of the op
 
-  // The forward of a layer that some lane recomputes: this lane's own, or what it does for the others. Null
-  // where that is nothing.
+  // The forward of a layer that some lane recomputes, as this lane's work or for others; null if it is
+  // nothing.
   [[nodiscard]] const LayerTimeline* recompute(std::size_t kind, int number) const {
     if (again != nullptr && is_moe(static_cast<LayerKind>(kind)))
       return &costs[at((*again)[at(number)])].again[kind];
@@ -28,11 +28,11 @@ struct LockstepRun::At {
   }
 };
 
-// The parts of the op that runs, all lanes at once: what all three kinds of ops have in common.
+// Runs the parts of an op on all lanes at once; the base of the three kinds of ops.
 struct LockstepRun::Inside {
   LockstepRun& run;
   std::vector<At>& lanes;
-  bool reduces = false;  // gradients, as soon as they are there
+  bool reduces = false;  // whether gradients are reduced as soon as they are there
 
   void gather(ModelPart part) const { run.issue(lanes, run.gradients_.gather_of(part)); }
   void wait() const { run.await(lanes); }
@@ -56,7 +56,7 @@ struct LockstepRun::Forward : Inside {
 };
 
 struct LockstepRun::Backward : Inside {
-  int most_recomputed;  // by any of the lanes
+  int most_recomputed;  // recomputed by any of the lanes
   bool split;
   void work(const OrderedPart& part) const {
     if (is_layer(part.part)) return layer(index_of(part.part), part.first);
@@ -160,7 +160,7 @@ bool LockstepRun::run_ready(int stage) {
   }
 }
 
-// What each lane's op works on. Clocks are those of the lanes' engines.
+// What each lane's op works on; clocks belong to the lanes' engines.
 std::vector<LockstepRun::At> LockstepRun::inside(int stage, std::size_t position,
                                                  const std::vector<ScheduleOp>& ops) {
   std::vector<At> inside;
@@ -218,7 +218,7 @@ void LockstepRun::run_pair(int stage, const std::vector<ScheduleOp>& ops) {
   if (position_[at(stage)] + 2 == lockstep_.lanes.front().schedule.ops[at(stage)].size()) await(forward);
 }
 
-// One layer of every lane; a lane whose timeline is null only takes part in the exchanges.
+// Runs one layer of every lane. A lane with a null timeline only takes part in the exchanges.
 template <class TimelineOf>
 void LockstepRun::run_layer(std::vector<At>& lanes, const TimelineOf& timeline_of) {
   std::size_t exchanges = 0;
@@ -238,8 +238,8 @@ void LockstepRun::run_layer(std::vector<At>& lanes, const TimelineOf& timeline_o
   }
 }
 
-// The exchange starts in each expert group when its last member is here, and takes as long as its longest
-// member says. A lane whose exchange is null takes part for no time of its own.
+// The exchange starts in each expert group when its last member arrives, and takes as long as the longest
+// member says. A lane with a null exchange takes part without a time of its own.
 template <class ExchangeOf>
 void LockstepRun::begin_exchange(const std::vector<At>& lanes, const ExchangeOf& exchange_of) {
   std::fill(exchange_end_.begin(), exchange_end_.end(), 0);
@@ -255,14 +255,14 @@ void LockstepRun::begin_exchange(const std::vector<At>& lanes, const ExchangeOf&
   for (std::size_t g = 0; g < longest_.size(); ++g) exchange_end_[g] += longest_[g];
 }
 
-// A rank goes on when the exchange has ended and what it ran meanwhile, too.
+// A rank goes on when both the exchange and what it ran meanwhile have ended.
 void LockstepRun::await_exchange(std::vector<At>& lanes) {
   for (At& lane : lanes)
     for (std::size_t r = 0; r < lane.clock.size(); ++r)
       wait_until(lane.clock[r], exchange_end_[at(lane.plan.expert_group[r])]);
 }
 
-// One of ZeRO's collectives: it starts when the last rank asks for it and the one before is done.
+// Starts one of ZeRO's collectives when the last rank asks for it and the one before has ended.
 void LockstepRun::issue(const std::vector<At>& lanes, const Op& collective) {
   for (const At& lane : lanes)
     for (const Picoseconds clock : lane.clock) network_->end = std::max(network_->end, clock);

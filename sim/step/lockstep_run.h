@@ -25,8 +25,7 @@ namespace equipoise {
 // One lane of the lockstep group while it runs.
 struct RunningLane {
   const LockstepLane* plan = nullptr;
-  std::span<const MicroBatchCost>
-      costs;  // of the entries of its arrivals; without those, of its micro-batches
+  std::span<const MicroBatchCost> costs;  // by entry of its arrivals; without arrivals, by micro-batch
   LaneEngine* engine = nullptr;
   LaneAccounts* accounts = nullptr;
 };
@@ -43,7 +42,7 @@ class LockstepRun {
   [[nodiscard]] double exposed_seconds() const { return exposed_seconds_; }
 
  private:
-  struct At;  // a lane inside the op that runs
+  struct At;  // one lane in the running op
   struct Inside;
   struct Forward;
   struct Backward;
@@ -68,7 +67,7 @@ class LockstepRun {
   const GradientSync& gradients_;
   std::vector<LaneEngine::Run> runs_;
   std::vector<std::size_t> position_;                // by stage
-  std::vector<Picoseconds> exchange_end_, longest_;  // by expert group: of the exchange under way
+  std::vector<Picoseconds> exchange_end_, longest_;  // by expert group, for the exchange under way
   // When the last of a stage's ZeRO collectives ends, and the time of those not yet awaited.
   struct Network {
     Picoseconds end = 0, issued = 0;

@@ -26,13 +26,13 @@ Picoseconds paced(Picoseconds duration, double bytes, double limit) {
   return static_cast<Picoseconds>(takes);
 }
 
-// What takes one route: a collective of given ranks, a bucket, the transfers between two ranks.
+// The route of a collective of given ranks, of a bucket, or of the transfers between two ranks.
 struct NetworkRoutes::Flow {
   OpRoute* out = nullptr;
-  Routes members;                   // of each TP rank that it represents
-  std::vector<std::uint32_t> held;  // ranks that do nothing else meanwhile, rising; empty: overlaps other ops
+  Routes members;                   // for each TP rank that it represents
+  std::vector<std::uint32_t> held;  // ranks that it blocks, rising; empty if it overlaps other ops
   bool overlaps_itself = false;
-  int lane = -1;  // -1: of the step's end
+  int lane = -1;  // -1 at the step's end
 };
 
 class NetworkRoutes::Builder {
@@ -67,7 +67,7 @@ class NetworkRoutes::Builder {
   [[nodiscard]] int gpu(int stage, int replica, int tensor) const {
     return replicas_[at(stage) * at(tensor_) + at(tensor)][at(replica)];
   }
-  // The TP coordinates that one of the program represents.
+  // Calls `each` for the TP coordinates that one of the program represents.
   template <class Each>
   void for_folded(int tensor, const Each& each) const {
     for (int t = tensor; t < tensor_; t += program_.tensor) each(t);
@@ -103,10 +103,10 @@ class NetworkRoutes::Builder {
   }
 
   void add_ring(Flow& flow, const std::vector<int>& gpus) { add_rings(flow, {gpus}); }
-  // Rings of equal size that run side by side at one pace.
+  // Adds rings of equal size that run side by side at one pace.
   void add_rings(Flow& flow, const std::vector<std::vector<int>>& rings) {
     if (rings.front().size() < 2) return;
-    // Folded ranks may take part in one and the same collective.
+    // Several folded ranks may take part in the same collective.
     if (std::find(rings_.begin(), rings_.end(), rings.front()) != rings_.end()) return;
     rings_.push_back(rings.front());
     flow.out->members = static_cast<int>(rings.front().size());
@@ -123,7 +123,7 @@ class NetworkRoutes::Builder {
     if (!flow.members.empty()) flows_.push_back(std::move(flow));
   }
 
-  // What collectives the ranks of a lane's stage have, and whether something runs under those with experts.
+  // Which collectives the ranks of a lane's stage have, and whether something runs under those of experts.
   [[nodiscard]] bool uses(const OpLane& lane, SyncGroup sync) const {
     for (const OpBlock& block : lane.blocks)
       for (const OpStep& step : block.steps)
@@ -152,7 +152,7 @@ class NetworkRoutes::Builder {
       }
   }
 
-  // Rings of CP ranks: those of each inner group, or those of equal number in all inner groups.
+  // Adds the rings of CP ranks: of each inner group, or of the equal ranks of all inner groups.
   void add_context(std::size_t l, int stage, int t, bool inside, OpRoute& out) {
     const OpLane& lane = program_.lanes[l];
     const int inner = grid_.inner_ranks(lane.context);
@@ -213,7 +213,7 @@ class NetworkRoutes::Builder {
       }
     }
   }
-  // Group number `g` of the program: expert group x TP coordinate (interpreter::sync_index).
+  // Adds expert group number `g` of the program: expert group x TP coordinate (interpreter::sync_index).
   void add_expert_group(const OpLane& lane, int stage, std::size_t g, bool over, OpRoute& out) {
     const int group = static_cast<int>(g) / program_.tensor;
     Flow flow{&out, {}, {}, false, static_cast<int>(&lane - program_.lanes.data())};
@@ -241,18 +241,18 @@ class NetworkRoutes::Builder {
     finish(flow);
   }
 
-  // A color: links that are always equally full. Colors are numbered by their lowest link.
+  // A color is a set of links that are always equally full. Colors are numbered by their lowest link.
   struct Use {
     std::uint32_t flow = 0;
-    std::int32_t times = 0;  // of all members
+    std::int32_t times = 0;  // by all members
     friend bool operator==(const Use&, const Use&) = default;
   };
   struct Color {
     double capacity = 0;
-    std::vector<Use> users;  // rising by flow
-    bool own = false;        // its users never run at the same time
-    bool slack = false;      // another link is full before it
-    LinkId link = 0;         // in the table, unless own
+    std::vector<Use> users;  // in rising order of flows
+    bool own = false;        // two of its users never run at the same time
+    bool slack = false;      // another link always fills before it
+    LinkId link = 0;         // number in the table, unless `own`
   };
 
   void color_links() {
@@ -286,8 +286,8 @@ class NetworkRoutes::Builder {
       color.own = never_shared(color);
     }
   }
-  // Skips links that never stop a flow: all that cross them cross another, at least as often,
-  // which is no faster. A NIC below an oversubscribed uplink is such a link.
+  // Skips links that never stop a flow: a link is slack if all its flows cross a no faster link at least as
+  // often. A NIC below an oversubscribed uplink is one.
   void number_links() {
     std::vector<std::uint32_t> others;
     for (Color& color : colors_) {
@@ -303,7 +303,7 @@ class NetworkRoutes::Builder {
       out_.table_.capacities.push_back(color.capacity);
     }
   }
-  // Whether whenever `slack` is full, `color` is full, too, on the way of the same flows.
+  // Whether `color` is full whenever `slack` is, on the way of the same flows.
   static bool stops_before(const Color& color, const Color& slack) {
     if (color.capacity > slack.capacity || color.users.size() < slack.users.size()) return false;
     auto mine = color.users.begin();
@@ -354,7 +354,7 @@ class NetworkRoutes::Builder {
     return colors;
   }
 
-  // Lanes that share a link or a lockstep group, or wait for each other at a barrier, are one set.
+  // Puts lanes into one set if they share a link, a lockstep group or a barrier.
   void find_lane_sets() {
     std::vector<int>& set = out_.lane_sets_ = positions<int>(program_.lanes.size());
     const auto join = [&](int a, int b) {
@@ -392,7 +392,7 @@ class NetworkRoutes::Builder {
   bool reduce_ = true;
   std::vector<std::vector<int>> replicas_;  // GPUs of each (stage, TP coordinate), by replica
   std::vector<Flow> flows_;
-  std::vector<std::vector<int>> rings_;  // of the flow that is built
+  std::vector<std::vector<int>> rings_;  // rings of the flow under construction
   std::vector<std::uint32_t> color_of_;  // by link of the fabric
   std::vector<Color> colors_;
 };

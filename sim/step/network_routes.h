@@ -32,32 +32,32 @@
 
 namespace equipoise {
 
-// What one of the members of a collective of `bytes` sends: a ring step its bytes, to the next rank; others
-// all but its own share.
+// Bytes that one member of a collective sends. A ring step sends its bytes to the next rank; any other sends
+// all but the member's own share.
 inline double moved_bytes(OpName name, double bytes, std::size_t members) {
   const auto n = static_cast<double>(members);
   return name == OpName::cp_ring_step ? bytes : bytes * (n - 1) / n;
 }
 
 struct OpRoute {
-  int members = 0;     // of the ring, two for a transfer; 0: nothing moves
-  bool flows = false;  // shares links with others: takes `route`
+  int members = 0;     // members of the ring, two for a transfer; 0: nothing moves
+  bool flows = false;  // whether it shares links with others and takes `route`
   RouteId route = 0;
   double limit = std::numeric_limits<double>::infinity();  // bytes per second that its own links allow
 };
 
-// The duration of an op that crosses its own links alone: at most `limit` bytes per second.
+// The duration of an op that crosses only its own links, at most `limit` bytes per second.
 Picoseconds paced(Picoseconds duration, double bytes, double limit);
 
 class NetworkRoutes {
  public:
-  // `program`: TP folded, or every TP rank its own. `reduce`: off keeps every link that flows share, as other
-  // simulators see them; the result is the same. Needs every TP rank its own.
+  // `program` has TP folded, or unfolded. `reduce` = false keeps every link that flows share, as other
+  // simulators see them, and needs TP unfolded; the result is the same.
   NetworkRoutes(const OpProgram& program, const RankGrid& grid, const Fabric& fabric, bool reduce = true);
 
-  // Whether the folded ranks' flows are alike. If not, only the program with TP unfolded can be run.
+  // Whether the folded ranks' flows are alike. If not, only the program with unfolded TP can run.
   [[nodiscard]] bool alike() const { return alike_; }
-  // GPUs that a rank of the program represents.
+  // How many GPUs a rank of the program represents.
   [[nodiscard]] int width() const { return width_; }
   [[nodiscard]] const RouteTable& table() const { return table_; }
 
@@ -65,10 +65,10 @@ class NetworkRoutes {
   // and interpreter::sync_index.
   [[nodiscard]] const OpRoute& collective(std::size_t lane, std::size_t stage, SyncGroup sync,
                                           std::size_t group, OpName name) const;
-  // To scheduled ops of `stage`, whose input comes from `from`.
+  // The route to scheduled ops of `stage` whose input comes from `from`.
   [[nodiscard]] const OpRoute& transfer(std::size_t lane, std::size_t from, std::size_t stage,
                                         std::size_t rank) const;
-  // Gradient buckets and parameter gather.
+  // The route of gradient buckets and the parameter gather.
   [[nodiscard]] const OpRoute& end(std::size_t stage, std::size_t tensor) const {
     return ends_[stage * tensor_ + tensor];
   }
@@ -80,13 +80,13 @@ class NetworkRoutes {
   class Builder;
   struct Stage {
     std::vector<OpRoute> context, tensor;         // by TP coordinate; by CP rank
-    std::vector<OpRoute> inside;                  // all-to-alls of a nested form, by TP coordinate
+    std::vector<OpRoute> inside;                  // [TP coordinate]: all-to-alls of a nested form
     std::vector<std::vector<OpRoute>> transfers;  // [from stage][rank]; empty: none
   };
 
   bool alike_ = true;
   int width_ = 1;
-  std::size_t tensor_ = 1;  // of the program
+  std::size_t tensor_ = 1;  // TP ranks in the program
   RouteTable table_;
   std::vector<std::vector<Stage>> lanes_;                              // [lane][stage]
   std::vector<int> lockstep_of_;                                       // by lane

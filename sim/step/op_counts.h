@@ -16,9 +16,9 @@ namespace equipoise {
 
 class OpCounts {
  public:
-  // Ops of one shape take equally long and count equally much at the same cost.
+  // Ops of one shape that have the same cost take equally long and count equally.
   struct Shape {
-    StageWork work;  // on one of the virtual stages of that kind
+    StageWork work;  // on one virtual stage of that kind
     std::size_t stage_kind = 0;
     bool paired = false;
   };
@@ -30,7 +30,7 @@ class OpCounts {
     table_of_stage_.clear();
     latest_.assign(virtual_stages * kOpKinds * 4, 0);
   }
-  // Each stage in turn, its ops between the two.
+  // Must be called for the stages in order, each before its ops are counted.
   void begin_stage() {
     if (counts_.size() == tables_) counts_.emplace_back();
     counts_[tables_].assign(shapes_.size() * costs_, 0);
@@ -41,7 +41,7 @@ class OpCounts {
     table_of_stage_.push_back(tables_ - 1);
   }
 
-  // Neighbouring stages that count the same share a table.
+  // The number of tables; neighbouring stages with equal counts share one.
   [[nodiscard]] std::size_t tables() const { return tables_; }
   [[nodiscard]] std::size_t table_of_stage(int stage) const { return table_of_stage_[at(stage)]; }
   [[nodiscard]] std::span<const Shape> shapes() const { return shapes_; }
@@ -50,7 +50,7 @@ class OpCounts {
   }
   [[nodiscard]] std::uint32_t of(std::size_t table, std::size_t shape, std::size_t cost) const {
     const std::size_t place = shape * costs_ + cost;
-    return place < counts_[table].size() ? counts_[table][place] : 0;  // a shape of later stages
+    return place < counts_[table].size() ? counts_[table][place] : 0;  // the shape came with later stages
   }
 
  private:

@@ -10,8 +10,7 @@ void add_scheduled_ops(const Schedule& schedule, const VirtualStages& order, boo
   const auto slot = [&](const ScheduleOp& op, int v) {
     return (at(op.micro_batch) * virtual_stages + at(v)) * kInboxes + at(inbox_of(op.kind));
   };
-  // By slot, which op of its stage makes it: the next op of the same kind on the way of the micro-batch needs
-  // it.
+  // By slot, the op of its stage that makes it: the micro-batch's next op of the same kind needs it.
   std::vector<std::int32_t> made_by(at(schedule.micro_batches) * virtual_stages * kInboxes, kNoInput);
   for (int s = 0; s < stages; ++s)
     for (std::size_t i = 0; i < schedule.ops[at(s)].size(); ++i)

@@ -25,8 +25,8 @@ struct NoObserver {
   void on_repetition(std::uint32_t, std::uint32_t) {}
 };
 
-// How many ends a collective inside a lane records under contention, one for each of its groups; 0: none.
-// `tensor`: of the program; `folded`: collectives of folded TP ranks record theirs.
+// How many ends a collective inside a lane records under contention: one for each of its groups, or 0 for
+// none. `tensor` is the program's; `folded` says that collectives of folded TP ranks record theirs.
 inline std::size_t recorded_groups(SyncGroup sync, const OpLane& lane, int tensor, bool folded) {
   if (sync == SyncGroup::context && lane.context > 1) return at(tensor);
   if (sync == SyncGroup::tensor && (tensor > 1 || folded)) return at(lane.context);
@@ -36,9 +36,9 @@ inline std::size_t recorded_groups(SyncGroup sync, const OpLane& lane, int tenso
 struct SinkObserver {
   static constexpr bool kListens = true;
   OpSink* sink = nullptr;
-  const Picoseconds* recorded = nullptr;  // the next collective's, or null: ops take their durations
+  const Picoseconds* recorded = nullptr;  // of the next collective; null if ops take their durations
   bool folded = false;                    // see recorded_groups
-  // By group, when the collectives of this step ended, where the network says so; null elsewhere.
+  // By group, when the collectives of this step ended if the network decides that; else null.
   const Picoseconds* recorded_ends(const OpLane& lane, SyncGroup sync, int tensor) {
     if (recorded == nullptr) return nullptr;
     const std::size_t groups = recorded_groups(sync, lane, tensor, folded);
@@ -50,7 +50,6 @@ struct SinkObserver {
   void on_repetition(std::uint32_t run, std::uint32_t repetition) { sink->on_repetition(run, repetition); }
 };
 
-// For a replay of one scheduled op.
 inline SinkObserver observer_of(const OpResult& result, int lane, int stage, int scheduled, OpSink& sink) {
   SinkObserver observer{&sink};
   if (result.recorded == nullptr) return observer;
@@ -60,12 +59,12 @@ inline SinkObserver observer_of(const OpResult& result, int lane, int stage, int
   return observer;
 }
 
-// Buffers of a lane, grown once.
+// Buffers of a lane, which only grow.
 struct Scratch {
   std::vector<Picoseconds> durations;  // a block's durations for every rank
   std::vector<Picoseconds> jittered, jittered_alongside;
   std::vector<Picoseconds> latest;  // by group
-  std::vector<int> last;            // by group: who arrived last
+  std::vector<int> last;            // by group: the rank that arrived last
 };
 
 struct OpContext {
@@ -75,23 +74,23 @@ struct OpContext {
   int context = 1;
   int tensor = 1;
   std::size_t ranks = 1;
-  std::span<const double> speed;  // of this lane's stage, by rank; empty: nominal
+  std::span<const double> speed;  // of this lane's stage, by rank; empty if all are nominal
   std::uint64_t jitter_base = 0;
 };
 
-// Where group members sit: ranks lie in a table of context x tensor, whose columns are context groups
-// and whose lines are tensor groups.
+// The group of a rank. Ranks form a table of context x tensor, whose columns are context groups and whose
+// rows are tensor groups.
 inline std::size_t group_of(std::size_t rank, SyncGroup sync, int tensor) {
   const auto t = at(tensor);
   return sync == SyncGroup::context ? rank % t : sync == SyncGroup::tensor ? rank / t : rank;
 }
 
-// A kernel; what the host makes the GPU wait is none.
+// Whether the step is a kernel; a stall by the host is none.
 inline bool computes(const OpStep& step) {
   return step.stream == Stream::compute && step.name != OpName::host_stall;
 }
 
-// Durations of a block on every rank: over TP, and slowed where GPUs are slow.
+// Durations of a block on every rank, with CP ranks repeated over TP, and longer on slow GPUs.
 inline const Picoseconds* expand(const OpContext& stage, const OpBlock& block, Scratch& scratch) {
   if (stage.tensor == 1 && stage.speed.empty()) return block.durations.data();
   scratch.durations.resize(std::max(scratch.durations.size(), block.steps.size() * stage.ranks));
@@ -105,7 +104,7 @@ inline const Picoseconds* expand(const OpContext& stage, const OpBlock& block, S
   return scratch.durations.data();
 }
 
-// One draw per kernel, one per collective (that of its first member).
+// Draws one factor per kernel, and one per collective (that of its first member).
 inline void jitter_step(const OpContext& stage, const Picoseconds* duration, SyncGroup sync,
                         std::uint64_t key, std::vector<Picoseconds>& out) {
   out.resize(stage.ranks);
@@ -114,7 +113,7 @@ inline void jitter_step(const OpContext& stage, const Picoseconds* duration, Syn
                     stage.options.jitter.factor(stage.jitter_base + key + group_of(r, sync, stage.tensor)));
 }
 
-// Aligned, so that the loops' speed does not depend on what the linker puts before them.
+// Aligned, so that the loops' speed does not depend on where the linker places them.
 template <class Observer>
 [[gnu::aligned(64)]] void run_step(const OpContext& stage, SyncGroup sync, const Picoseconds* duration,
                                    const Picoseconds* alongside, Picoseconds* clock, Scratch& scratch,
@@ -150,7 +149,7 @@ template <class Observer>
     for (std::size_t r = 0; r < ranks; ++r) latest[r / t] = std::max(latest[r / t], clock[r]);
   }
   if constexpr (Observer::kListens)
-    for (std::size_t r = ranks; r-- > 0;)  // ties: the lowest rank
+    for (std::size_t r = ranks; r-- > 0;)  // at a tie the lowest rank wins
       if (const std::size_t g = group_of(r, sync, stage.tensor); clock[r] == latest[g])
         scratch.last[g] = static_cast<int>(r);
   const auto finish = [&](std::size_t r, std::size_t g) {
@@ -176,12 +175,12 @@ template <class Observer>
   }
 }
 
-// How far a lane is in a scheduled op: op number `step` in repetition `repetition` of run number `run`.
+// How far a lane has come in a scheduled op: op `step` of repetition `repetition` of run `run`.
 struct Place {
   std::uint32_t run = 0, repetition = 0, step = 0;
 };
 
-// Runs the op at `place` (and the one that runs alongside it) on every rank and goes behind it.
+// Runs the op at `place`, and the one alongside it, on every rank and moves past it.
 template <bool kJitter, class Observer>
 void run_local(const OpContext& stage, const OpBlock& block, const Picoseconds* durations, Place& place,
                std::uint64_t& key, Picoseconds* clock, Picoseconds* compute, Scratch& scratch,
@@ -224,7 +223,7 @@ const Picoseconds* enter_run(const OpContext& stage, const BlockRun& run, Picose
   return durations;
 }
 
-// After the last op of a repetition.
+// Called after the last op of a repetition.
 template <class Observer>
 void end_repetition(const OpContext& stage, const BlockRun& run, Place& place, const Picoseconds* clock,
                     Picoseconds* buckets, Observer& observer) {
@@ -251,7 +250,7 @@ OpContext context_of(const OpProgram& program, const OpOptions& options, int lan
 [[noreturn]] void report_stall(const OpProgram& program, std::size_t lane,
                                const std::vector<std::size_t>& next);
 
-// `filled[stage]` gets the times at which buckets were filled, [bucket * ranks + rank].
+// `filled[stage]` receives the times at which buckets were filled, [bucket * ranks + rank].
 class LaneProgress {
  public:
   LaneProgress(const OpProgram& program, const OpOptions& options, std::size_t lane, Picoseconds begin,
@@ -290,13 +289,13 @@ class LaneProgress {
   [[nodiscard]] Picoseconds* compute(std::size_t stage) { return result_.compute[stage].data(); }
   [[nodiscard]] std::size_t position(std::size_t stage) const { return next_[stage]; }
 
-  // Whether the stage's next scheduled op has its input; false at the end, too.
+  // Whether the stage's next scheduled op has its input; false when none is left.
   [[nodiscard]] bool ready(std::size_t stage) const {
     if (next_[stage] == lane_.stages[stage].size()) return false;
     if (ends_pair(lane_.stages[stage], next_[stage])) return true;
     return has_input(scheduled(stage)) && (!scheduled(stage).op.with_next || has_input(second(stage)));
   }
-  // Sets the clocks of the stage's next scheduled op to when each rank can begin, and returns them.
+  // Sets the clocks to when each rank can begin the stage's next scheduled op, and returns them.
   Picoseconds* open(std::size_t stage) {
     const std::size_t index = next_[stage];
     Picoseconds* const start = result_.start[stage].data() + index * ranks_;
@@ -315,7 +314,7 @@ class LaneProgress {
     std::copy_n(start, ranks_, end);
     return end;
   }
-  // `speed`: keeps what the context refers to.
+  // `speed` holds the values that the returned context refers to.
   [[nodiscard]] OpContext context(std::size_t stage, std::vector<double>& speed) const {
     return context_of(program_, options_, static_cast<int>(number_), static_cast<int>(stage),
                       static_cast<int>(next_[stage]), speed);
@@ -334,7 +333,7 @@ class LaneProgress {
   [[nodiscard]] bool has_input(const ScheduledOp& op) const {
     return op.input_stage == kNoInput || next_[at(op.input_stage)] > at(op.input_op);
   }
-  // When each rank is free again after a scheduled op, or the pair that it is the second of.
+  // Sets when each rank is free after a scheduled op, or after the pair whose second it is.
   void leave_previous(std::size_t stage, std::size_t index, const Picoseconds* end, Picoseconds* free) const {
     std::copy_n(end, ranks_, free);
     const std::vector<ScheduledOp>& ops = lane_.stages[stage];
@@ -421,12 +420,11 @@ class OpCursor {
     place_ = place;
     return nullptr;
   }
-  // Durations of the op that next() returned, by rank.
   [[nodiscard]] const Picoseconds* durations() const { return durations_ + place_.step * stage_.ranks; }
   [[nodiscard]] const Place& place() const { return place_; }
   [[nodiscard]] Picoseconds* clock() const { return clock_; }
-  // Goes behind the op that next() returned, which ends at end_of(rank). In the background the rank goes on
-  // at once; else then, after what runs under the op.
+  // Steps past the op that next() returned, which ends at end_of(rank). A rank goes on at once if the op runs
+  // in the background; otherwise it waits for the op and for what runs under it.
   template <class EndOf>
   void pass(const EndOf& end_of) {
     const OpStep& step =
@@ -464,15 +462,15 @@ class OpCursor {
   Picoseconds *clock_, *buckets_, *compute_;
   const Picoseconds* network_;
   Observer& observer_;
-  Scratch& scratch_;  // holds the durations of the block while the lane waits
+  Scratch& scratch_;  // holds the block's durations while the lane waits
   Place place_;
   const Picoseconds* durations_ = nullptr;
   std::uint64_t key_ = 0;
-  std::uint32_t under_end_ = 0;            // of the block's steps: the first behind those under an exchange
+  std::uint32_t under_end_ = 0;            // first of the block's steps that runs under no exchange
   std::vector<Picoseconds> exchange_end_;  // by rank
 };
 
-// The group of a rank at a collective over several lanes, as an index into OpResult::Lockstep.
+// A rank's group at a collective over several lanes, as an index into OpResult::Lockstep.
 inline std::size_t sync_index(const OpLane& lane, std::size_t rank, SyncGroup sync, int tensor) {
   const auto t = at(tensor);
   const std::size_t group = sync == SyncGroup::expert ? at(lane.expert_group[rank / t]) : std::size_t{0};

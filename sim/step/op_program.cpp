@@ -10,7 +10,7 @@ namespace {
   throw EngineError("lane ", lane, ": ", what...);
 }
 
-// Whether what runs under exchange number `first` is inside the block and waits for no other lane.
+// Whether the steps under exchange `first` are inside the block and wait for no other lane.
 bool can_run_under(const OpBlock& block, std::size_t first) {
   const OpStep& exchange = block.steps[first];
   const std::size_t end = first + 1 + exchange.over;
@@ -46,7 +46,7 @@ void check_blocks(std::size_t number, const OpLane& lane) {
   }
 }
 
-// All the lane's work one after another must fit the clock: then no sum in the engine can overflow.
+// All of the lane's work in a row must fit the clock; then no sum in the engine can overflow.
 void check_clock(std::size_t number, const OpLane& lane) {
   std::vector<double> longest(lane.blocks.size());
   for (std::size_t b = 0; b < lane.blocks.size(); ++b)
@@ -67,7 +67,7 @@ void check_transfer(std::size_t number, const OpLane& lane, std::int64_t first) 
     broken(number, "a transfer has no durations");
 }
 
-// How often each bucket is filled.
+// Counts how often each bucket is filled.
 std::vector<int> check_scheduled_ops(std::size_t number, const OpLane& lane, std::size_t stage,
                                      std::size_t buckets) {
   std::vector<int> filled(buckets, 0);
@@ -97,7 +97,6 @@ std::vector<int> check_scheduled_ops(std::size_t number, const OpLane& lane, std
   return filled;
 }
 
-// Lanes of a lockstep group run as one.
 void check_lockstep_groups(const OpProgram& program) {
   std::vector<const OpLane*> first(static_cast<std::size_t>(program.lockstep_groups), nullptr);
   for (std::size_t l = 0; l < program.lanes.size(); ++l) {
@@ -128,7 +127,8 @@ std::int64_t OpProgram::tasks() const {
   std::int64_t sum = 0;
   for (const OpLane& lane : lanes) {
     const std::int64_t ranks_of_stage = std::int64_t{lane.context} * tensor;
-    const std::vector<std::int64_t> of_block = each_of(lane.blocks, kernels_of);  // which many ops run
+    // how many ops each block runs
+    const std::vector<std::int64_t> of_block = each_of(lane.blocks, kernels_of);
     for (std::size_t s = 0; s < lane.stages.size(); ++s)
       for (const ScheduledOp& scheduled : lane.stages[s]) {
         std::int64_t ops =

@@ -22,7 +22,7 @@ namespace equipoise {
 // Whom an op waits for, apart from its own rank's earlier ops.
 enum class SyncGroup : std::uint8_t {
   none,     // a kernel
-  tensor,   // the ranks of the TP group (of no effect while TP is folded)
+  tensor,   // the ranks of the TP group (no effect while TP is folded)
   context,  // the lane's CP ranks of equal TP coordinate
   // Members on several lanes of a lockstep group:
   expert,    // the expert-parallel group, at equal TP coordinate modulo OpLane::expert_tensor
@@ -40,18 +40,17 @@ struct OpStep {
   // An exchange of experts: how many of the next steps run under it. What follows waits for it and for them;
   // none of them waits for other lanes.
   std::uint32_t over = 0;
-  bool of_second = false;  // in a block of a pair: belongs to the second op, the backward
-  // ZeRO-2 and 3. `background`: the rank goes on at once, the op runs behind those of its lockstep group that
-  // are under way; it waits for all replicas. `waits`: takes no time, but the rank goes on when the
-  // background ops so far have ended.
+  bool of_second = false;  // in a pair's block: belongs to the second op, the backward
+  // Background ops of ZeRO-2 and 3. `background`: the op waits for all replicas and runs after those of its
+  // lockstep group under way, while the rank goes on at once. `waits`: takes no time, but the rank waits for
+  // all background ops so far.
   bool background = false;
   bool waits = false;
-  // For timelines and link contention; the busiest CP rank's (OpBlock::work has each rank's). Bytes of a
-  // collective as its cost model counts them.
+  // The busiest CP rank's bytes, for timelines and link contention (OpBlock::work has each rank's). A
+  // collective's bytes are counted as in its cost model.
   double bytes = 0;
   double flops = 0;
-  std::int32_t rank_work =
-      kAlike;  // where CP ranks differ: the place of the first one's in OpBlock::rank_work
+  std::int32_t rank_work = kAlike;  // where CP ranks differ: the first one's place in OpBlock::rank_work
   static constexpr std::int32_t kAlike = -1;
 };
 
@@ -62,7 +61,7 @@ struct RankWork {
   friend bool operator==(const RankWork&, const RankWork&) = default;
 };
 
-// What the ops of a block compute. Engines do not ask; whoever runs them for real does.
+// What the ops of a block compute. Engines ignore it; an executor needs it.
 enum class BlockRole : std::uint8_t {
   none,  // collectives between lanes, or nothing
   embedding_forward,
@@ -71,21 +70,21 @@ enum class BlockRole : std::uint8_t {
   head_backward,
   layer_forward,
   layer_backward,
-  layer_input_gradient,  // a backward in two halves
+  layer_input_gradient,  // half of a split backward
   layer_weight_gradient
 };
 inline constexpr std::int32_t kNoMicroBatch = -1;
 inline constexpr std::int32_t kNoLayer = -1;
 
-// A run of ops that all ranks of a lane execute in step.
+// A list of ops that all ranks of a lane execute in step.
 struct OpBlock {
   std::vector<OpStep> steps;
   // [step * context + CP rank]; equal over the CP ranks of a collective. A collective over several lanes
-  // takes as long as its longest member says.
+  // takes the longest of its members' durations.
   std::vector<Picoseconds> durations;
   BlockRole role = BlockRole::none;
   std::int32_t micro_batch = kNoMicroBatch;  // place in the lane
-  std::vector<RankWork> rank_work{};         // of the steps whose ranks differ, by CP rank
+  std::vector<RankWork> rank_work{};         // of steps whose ranks differ, by CP rank
 
   [[nodiscard]] RankWork work(const OpStep& step, std::size_t context_rank) const {
     if (step.rank_work == OpStep::kAlike) return {step.bytes, step.flops};
@@ -102,8 +101,8 @@ struct BlockRun {
   std::uint32_t block = 0;          // in OpLane::blocks
   std::uint32_t repeat = 1;         // layers
   std::int32_t bucket = kNoBucket;  // repetition i completes the gradients of bucket + i (last backward only)
-  // The layer of the model, in the first repetition: a forward's go up, those of backward and weight
-  // gradients down.
+  // The model's layer in the first repetition. Later repetitions of a forward go up, those of a backward or
+  // weight gradient go down.
   std::int32_t layer = kNoLayer;
 };
 
@@ -113,20 +112,19 @@ struct ScheduledOp {
   ScheduleOp op;
   std::uint32_t first_run = 0;  // in OpLane::runs
   std::uint32_t run_count = 0;
-  std::int32_t input_stage = kNoInput;  // who makes its input: a scheduled op of this or another stage
+  std::int32_t input_stage = kNoInput;  // the scheduled op that makes its input, on this or another stage
   std::int32_t input_op = kNoInput;
   std::int64_t transfer = kNoTransfer;  // of the input: first of `context` durations in OpLane::transfers
-  // Blocking sends only: the transfer of this scheduled op's result, which its stage waits for.
+  // With blocking sends, the transfer of this op's result, for which its stage waits.
   std::int64_t blocking_send = kNoTransfer;
 };
 
-// Whether a block that the first of a pair runs is the second's: it is of another micro-batch.
+// Whether a block that a pair's first op runs belongs to the second: then it has another micro-batch.
 inline bool block_of_second(const ScheduledOp& first, const OpBlock& block) {
   return first.op.with_next && block.micro_batch != kNoMicroBatch &&
          block.micro_batch != first.op.micro_batch;
 }
 
-// Whether scheduled op number `index` of a stage is the second of a pair.
 inline bool ends_pair(std::span<const ScheduledOp> stage, std::size_t index) {
   return index > 0 && stage[index - 1].op.with_next;
 }
@@ -139,17 +137,17 @@ struct OpLane {
   // Lanes of a lockstep group wait for each other inside scheduled ops: scheduled op number i of a stage
   // makes on each of them the same collectives over lanes, in the same order.
   int lockstep = kNoLockstep;
-  std::vector<int> expert_group;  // with a lockstep group, by CP rank: its expert-parallel group, numbered in
+  std::vector<int> expert_group;  // in a lockstep group, by CP rank: its expert-parallel group's number in
                                   // the lockstep group
-  int expert_tensor = 0;  // expert groups span the TP ranks that are equal modulo this; 0: none but equals
+  int expert_tensor = 0;  // expert groups span TP ranks that are equal modulo this; 0: only equal ones
   std::vector<OpBlock> blocks;
   std::vector<BlockRun> runs;
   std::vector<Picoseconds> transfers;
-  std::vector<double> transfer_bytes;            // parallel, or empty: unknown
+  std::vector<double> transfer_bytes;            // parallel to `transfers`; empty if unknown
   std::vector<std::vector<ScheduledOp>> stages;  // in issue order
 };
 
-// What TP ranks of one expert-parallel group have in common.
+// The TP coordinate that all ranks of one expert-parallel group share.
 inline std::size_t expert_coordinate(const OpLane& lane, std::size_t tensor_rank) {
   return lane.expert_tensor > 0 ? tensor_rank % at(lane.expert_tensor) : tensor_rank;
 }
@@ -158,11 +156,11 @@ inline std::size_t expert_coordinate(const OpLane& lane, std::size_t tensor_rank
 // backward: it starts when the last rank has filled it and the one before it is done; buckets go in the order
 // in which they are full (ties: the lower index).
 struct StageEnd {
-  // Every lane with ops on the stage fills each once; those of lower barrier groups may leave it to the last.
+  // Every lane with ops on the stage fills each bucket once; only the last barrier group must.
   std::vector<Picoseconds> buckets;
   std::vector<OpStep> steps;  // after buckets and backward, on every rank: optimizer, parameter gather
-  std::vector<Picoseconds> durations;  // of the steps
-  std::vector<double> bucket_bytes{};  // parallel to buckets, or empty: unknown
+  std::vector<Picoseconds> durations;  // parallel to `steps`
+  std::vector<double> bucket_bytes{};  // parallel to `buckets`; empty if unknown
 };
 
 struct OpProgram {
@@ -171,14 +169,14 @@ struct OpProgram {
   int replicas = 1;  // data x context ranks of a stage
   int lockstep_groups = 0;
   std::vector<OpLane> lanes;
-  std::vector<StageEnd> ends;  // by stage; empty: the step ends with the last backward
+  std::vector<StageEnd> ends;  // by stage; empty if the step ends with the last backward
 
   [[nodiscard]] std::int64_t ranks() const {
     std::int64_t sum = 0;
     for (const OpLane& lane : lanes) sum += lane.context;
     return sum * tensor * stages;
   }
-  // Kernels, collective members and transfers of the step.
+  // Number of kernels, collective members and transfers in the step.
   [[nodiscard]] std::int64_t tasks() const;
 };
 

@@ -29,7 +29,7 @@ std::string describe(const ScheduleOp& op) {
                       (op.virtual_stage > 0 ? " on virtual stage " + std::to_string(op.virtual_stage) : ""));
 }
 
-// Lanes alone and lockstep groups, by their lowest lanes.
+// Single lanes and lockstep groups, ordered by their lowest lanes.
 std::vector<std::vector<std::size_t>> lanes_by_group(const OpProgram& program,
                                                      const std::vector<std::size_t>& lanes) {
   std::vector<std::vector<std::size_t>> lockstep_groups;
@@ -55,11 +55,11 @@ int groups_of(const OpProgram& program, const std::vector<std::size_t>& lanes) {
   return experts * program.tensor;
 }
 
-// Runs the scheduled ops of n >= 1 lanes together: one lane, or a lockstep group, whose lanes wait for each
-// other inside scheduled ops, at expert-parallel exchanges and at the gathers and reductions of ZeRO-2 and 3.
-// Every lane runs to its next op of this kind; when all have arrived there, each group's op starts at the
-// time of its last member and takes as long as its longest member says. The result does not depend on which
-// lane is visited first.
+// Runs the scheduled ops of n >= 1 lanes together: one lane, or a lockstep group. Lanes of a group wait for
+// each other inside scheduled ops, at expert-parallel exchanges and at the gathers and reductions of ZeRO-2
+// and 3. Every lane runs to its next such op. When all have arrived, each group's op starts at the time of
+// its last member and takes as long as its longest member says. The result does not depend on which lane is
+// visited first.
 template <bool kJitter, bool kWaits>
 class GroupRun {
  public:
@@ -114,7 +114,7 @@ class GroupRun {
       return;
     }
     lockstep_->network[stage].insert(lockstep_->network[stage].end(), network, network + program_.tensor);
-    // The jitter of ops that no single lane owns has a base of its own.
+    // Ops that no single lane owns have a jitter base of their own.
     const auto place =
         static_cast<std::uint64_t>(lanes_.front().lane().lockstep) * at(program_.stages) + stage;
     jitter_base_ = ~SplitMix64((place << 24) + lanes_.front().position(stage)).next();
@@ -147,7 +147,7 @@ class GroupRun {
       const Picoseconds* const duration = cursors_[l].durations();
       for (std::size_t r = 0; r < at(lane.context) * at(program_.tensor); ++r) {
         OpResult::Synchronization& m = of_group[sync_index(lane, r, step.sync, program_.tensor)];
-        m.end = std::max(m.end, duration[r]);  // a duration until the start is known, below
+        m.end = std::max(m.end, duration[r]);  // holds a duration until the start is known, below
         m.arrive(cursors_[l].clock()[r], lanes_[l].number(), r);
       }
     }
@@ -169,17 +169,17 @@ class GroupRun {
 
   const OpProgram& program_;
   const OpOptions& options_;
-  OpResult::Lockstep* lockstep_ = nullptr;  // of lanes that wait for each other
+  OpResult::Lockstep* lockstep_ = nullptr;  // null if lanes do not wait for each other
   std::vector<LaneProgress> lanes_;
-  std::vector<Picoseconds> network_;  // by stage and TP coordinate: the last background op ends
+  std::vector<Picoseconds> network_;  // by stage and TP coordinate: when the last background op ends
   std::vector<std::vector<double>> speed_;
   std::vector<Scratch>& scratch_;  // by lane, of the thread
-  std::vector<Cursor> cursors_;    // by lane, of the scheduled op that runs
+  std::vector<Cursor> cursors_;    // by lane, in the running scheduled op
   std::uint64_t jitter_base_ = 0;
   NoObserver nobody_;
 };
 
-// Lanes of one barrier group, over the threads. The first fault by lane number is the one reported.
+// Runs the lanes of one barrier group on the threads. If several fail, the lowest lane's fault is reported.
 void run_lanes(const OpProgram& program, const OpOptions& options, const std::vector<std::size_t>& lanes,
                Picoseconds begin, OpResult& result, Filled& filled) {
   const std::vector<std::vector<std::size_t>> groups = lanes_by_group(program, lanes);
@@ -230,8 +230,8 @@ void end_stage(const OpProgram& program, std::size_t stage, std::size_t t, const
   result.makespan = std::max(result.makespan, run.busy);
 }
 
-// A scheduled op again. `network`: by TP coordinate, when the background ops of the scheduled ops before have
-// ended; `synchronizations`: its collectives over several lanes, of which there are `groups` at a time.
+// Runs a scheduled op again. `network`: by TP coordinate, when the background ops before it ended.
+// `synchronizations`: its collectives over several lanes, in `groups` groups at a time.
 template <bool kJitter>
 void replay(const OpContext& context, const ScheduledOp& scheduled, std::vector<Picoseconds>& clock,
             std::size_t groups, std::span<const OpResult::Synchronization> synchronizations,
@@ -304,7 +304,7 @@ OpContext context_of(const OpProgram& program, const OpOptions& options, int lan
 OpResult run(const OpProgram& program, const OpOptions& options, OpResult earlier) {
   check_program(program);
   OpResult result;
-  result.lanes = std::move(earlier.lanes);  // all of whose times are written anew
+  result.lanes = std::move(earlier.lanes);  // every time in it is overwritten
   result.lanes.resize(program.lanes.size());
   result.buckets.resize(at(program.stages) * at(program.tensor));
   result.end_begins.assign(result.buckets.size(), 0);
@@ -312,7 +312,7 @@ OpResult run(const OpProgram& program, const OpOptions& options, OpResult earlie
   result.tasks = program.tasks();
   Filled filled(program.lanes.size());
 
-  std::vector<std::size_t> lanes;  // of a barrier group
+  std::vector<std::size_t> lanes;  // the lanes of a barrier group
   result.pipeline_end = run_barrier_groups(program.lanes, [&](int group, Picoseconds begin) {
     lanes.clear();
     for (std::size_t l = 0; l < program.lanes.size(); ++l)

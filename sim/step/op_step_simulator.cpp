@@ -9,7 +9,7 @@ namespace equipoise {
 
 constexpr double kSecondsPerPicosecond = 1e-12;
 
-// Under contention, jitter and slow GPUs are those of each TP rank.
+// Under contention, jitter and slow GPUs apply to each TP rank.
 static bool folds_tp(const OpStepOptions& op) {
   return op.fold_tp && (op.fabric == nullptr || (op.jitter.sigma == 0 && op.speed.empty()));
 }
@@ -28,7 +28,7 @@ OpStepSimulator::OpStepSimulator(const LayerCosts& costs, const ShardRule& shard
 }
 
 StepResult OpStepSimulator::run(const Step& step, std::int64_t number) {
-  // The stage engine's costs serve here, too, lane by lane.
+  // The stage engine's costs also serve here, lane by lane.
   expander_.begin(step, program_);
   StepResult stage = stage_.run(step, [&](const CostedLane& lane) { expander_.add_lane(lane, program_); });
   expander_.finish(program_);
@@ -83,7 +83,7 @@ StepTimes OpStepSimulator::make_times(const Step& step, const StepTimes& stage, 
   times.recompute_seconds = stage.recompute_seconds;
   times.recompute_exposed_seconds = stage.recompute_exposed_seconds;
   times.exposed_seconds = stage.exposed_seconds;
-  // What the stage engine found inside the pipeline (ZeRO-3), and what follows it here.
+  // ZeRO-3's exposed time inside the pipeline is the stage engine's; the ops say what follows it.
   times.exposed_seconds[kDp] +=
       static_cast<double>(times.gradient_wait - stage.gradient_wait) * kSecondsPerPicosecond;
   if (contended_) add_contention(step, times);
@@ -94,7 +94,7 @@ StepTimes OpStepSimulator::make_times(const Step& step, const StepTimes& stage, 
   return times;
 }
 
-// First to last rank.
+// The time from the first rank's begin to the last rank's end.
 TimeSpan OpStepSimulator::span_of(std::size_t lane, int stage, std::size_t scheduled) const {
   const std::size_t ranks = at(program_.lanes[lane].context) * at(program_.tensor);
   const auto first = static_cast<std::ptrdiff_t>(scheduled * ranks);
@@ -105,8 +105,8 @@ TimeSpan OpStepSimulator::span_of(std::size_t lane, int stage, std::size_t sched
           *std::max_element(end.begin() + first, end.begin() + last)};
 }
 
-// Useful time and recompute are the stage engine's, what the ops take without waiting for each other, and
-// what contention adds to that: communication that takes longer is still work of its ops.
+// Useful time and recompute are the stage engine's: what ops take without waiting for each other. Contention
+// adds to them, since communication that takes longer is still work of its ops.
 std::vector<LaneResult> OpStepSimulator::lanes_of(const Step& step,
                                                   const std::vector<LaneResult>& stage) const {
   std::vector<LaneResult> lanes;
@@ -130,7 +130,7 @@ std::vector<LaneResult> OpStepSimulator::lanes_of(const Step& step,
   return lanes;
 }
 
-// What contention adds to exposed communication: all of it, and that of ops that recompute.
+// Adds the communication that contention exposes: in all ops, and in those that recompute.
 void OpStepSimulator::add_contention(const Step& step, StepTimes& times) const {
   const double gpus = static_cast<double>(costs_.layout().gpus());
   for (std::size_t s = 0; s < kStreams; ++s)
@@ -143,7 +143,7 @@ void OpStepSimulator::add_contention(const Step& step, StepTimes& times) const {
   }
 }
 
-// Under contention by GPU, whether TP is folded or not.
+// Under contention times are by GPU, whether TP is folded or not.
 void OpStepSimulator::account_gpus(const Step& step) {
   const int width = contended_ ? costs_.layout().tensor / program_.tensor : 1;
   gpu_compute_.begin_step(step, costs_.layout(), program_.tensor * width);
@@ -157,7 +157,7 @@ void OpStepSimulator::account_gpus(const Step& step) {
   }
 }
 
-// Without the empty micro-batches that keep synchronized lanes in step.
+// The ops without the empty micro-batches that keep synchronized lanes in step.
 std::vector<StageOp> OpStepSimulator::stage_ops(const Step& step) const {
   std::vector<StageOp> ops;
   for (std::size_t l = 0; l < step.lanes.size(); ++l)
@@ -172,7 +172,7 @@ std::vector<StageOp> OpStepSimulator::stage_ops(const Step& step) const {
   return ops;
 }
 
-// The attention times of the stage engine, longer on slow GPUs; jitter is not counted.
+// The stage engine's attention times, longer on slow GPUs. Jitter is not counted.
 GpuSpread OpStepSimulator::attention_spread(const GpuSpread& nominal) const {
   if (op_.speed.empty()) return nominal;
   const std::vector<double>& folded = stage_.gpu_attention().seconds();
@@ -187,7 +187,7 @@ GpuSpread OpStepSimulator::attention_spread(const GpuSpread& nominal) const {
   return attention;
 }
 
-// When the op ran that sets the memory peak; nothing where no op does.
+// When the op ran that sets the memory peak; nothing if no op does.
 std::optional<TimeSpan> OpStepSimulator::time_of_peak(const MemoryPeak& peak) const {
   if (peak.op_index < 0) return std::nullopt;
   const auto& scheduled_ops = program_.lanes[at(peak.lane)].stages[at(peak.stage)];

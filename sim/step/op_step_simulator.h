@@ -21,12 +21,12 @@ namespace equipoise {
 struct OpStepOptions {
   bool fold_tp = true;
   Jitter jitter;              // its seed is advanced by one from step to step
-  std::vector<double> speed;  // as OpOptions::speed; empty: all GPUs nominal
+  std::vector<double> speed;  // as OpOptions::speed; empty if all GPUs are nominal
   int threads = 1;
   // Link contention: flows share the links of this network (null: every op has the network to itself). TP is
   // folded where that is exact: nominal GPUs without jitter, whose routes are alike.
   const Fabric* fabric = nullptr;
-  std::function<void(double)> progress;  // with contention: gets the share of a step that is done
+  std::function<void(double)> progress;  // under contention, called with the share of a step that is done
 };
 
 // One per thread, like StepSimulator.
@@ -35,11 +35,11 @@ class OpStepSimulator {
   OpStepSimulator(const LayerCosts& costs, const ShardRule& shard, const StepOptions& options,
                   OpStepOptions op, const MemoryModel* memory = nullptr);
 
-  // `number`: of the step in the run, so that jitter differs between steps. Throws as StepSimulator, and
-  // EngineError.
+  // `number` is the step's number in the run, so that jitter differs between steps. Throws as StepSimulator
+  // does, and EngineError.
   StepResult run(const Step& step, std::int64_t number = 0);
 
-  // The latest step, with its contention.
+  // The program of the latest step, and its times under contention.
   [[nodiscard]] const OpProgram& program() const { return program_; }
   [[nodiscard]] const OpResult& result() const { return contended_ ? contended_->result : result_; }
   [[nodiscard]] const OpOptions& op_options() const { return op_options_; }
@@ -47,11 +47,11 @@ class OpStepSimulator {
     return equipoise::critical_path(program_, op_options_, result());
   }
   [[nodiscard]] bool contention() const { return contended_.has_value(); }
-  // What the same step takes where every op has the network to itself.
+  // The makespan of the same step if every op has the network to itself.
   [[nodiscard]] Picoseconds makespan_without_contention() const { return result_.makespan; }
 
  private:
-  // The times of the step that ran. `stage`: those of the same step at stage fidelity.
+  // Fills the times of the step that ran. `stage` has those of the same step at stage fidelity.
   void run_with_contention(const Step& step);
   [[nodiscard]] StepTimes make_times(const Step& step, const StepTimes& stage, const MemoryPeak& peak);
   [[nodiscard]] std::vector<LaneResult> lanes_of(const Step& step,
@@ -70,12 +70,12 @@ class OpStepSimulator {
   OpOptions op_options_;
   StepSimulator stage_;
   StepExpander expander_;
-  std::optional<StepExpander> unfolded_;  // where folding TP would not be exact
+  std::optional<StepExpander> unfolded_;  // for steps where folding TP is not exact
   GpuCompute gpu_compute_;
   OpProgram program_;
   OpResult result_;  // without contention
   std::optional<ContendedTimes> contended_;
-  ExposedTime added_;  // by contention, summed over GPUs
+  ExposedTime added_;  // exposed time that contention adds, summed over GPUs
 };
 
 }  // namespace equipoise

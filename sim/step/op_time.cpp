@@ -11,7 +11,7 @@ void add(std::span<Picoseconds> clock, const std::vector<Picoseconds>& durations
   for (std::size_t r = 0; r < clock.size(); ++r) clock[r] += durations[r];
 }
 
-// A lane on its own makes no collectives with other lanes.
+// The parts of an op on a lane of its own, which makes no collectives with other lanes.
 struct LaneParts {
   const MicroBatchCost& cost;
   std::span<Picoseconds> clock;
@@ -66,7 +66,7 @@ struct Weights : LaneParts {
 struct BothWays {
   Forward forward_order;
   Backward backward_order;
-  std::span<Picoseconds> exposed;  // of the exchanges of layers that run side by side, by rank
+  std::span<Picoseconds> exposed;  // by rank: exposed exchanges of layers that run side by side
 
   void forward(const OrderedPart& part) const { forward_order.work(part); }
   void backward(const OrderedPart& part) const { backward_order.work(part); }

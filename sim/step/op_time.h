@@ -20,9 +20,9 @@ namespace equipoise {
 // What an op does on its virtual stage, whatever its micro-batch costs there.
 struct StageWork {
   OpKind kind = OpKind::F;
-  bool half = false;  // a B that makes input gradients only
+  bool half = false;  // whether a B makes only input gradients
   int virtual_stage = 0;
-  int recomputed = 0;  // of a B: layers that it recomputes in full
+  int recomputed = 0;  // layers that a B recomputes in full
 };
 
 // A forward and a backward that are issued together.
@@ -36,8 +36,8 @@ class OpTimer {
  public:
   explicit OpTimer(std::shared_ptr<const PartOrders> orders) : orders_(std::move(orders)) {}
 
-  // Moves the ranks' clocks over an op, or over a pair. `filled` gets when each gradient bucket is full; null
-  // where the op fills none.
+  // Moves the ranks' clocks over an op, or over a pair. `filled` receives when each gradient bucket is full;
+  // it is null if the op fills none.
   void advance(const StageWork& work, const MicroBatchCost& cost, std::span<Picoseconds> clock,
                std::vector<Picoseconds>* filled) const;
   void advance(const PairWork& pair, std::span<Picoseconds> clock, std::vector<Picoseconds>* filled);
@@ -46,7 +46,7 @@ class OpTimer {
   Picoseconds alone(const StageWork& work, const MicroBatchCost& cost);
   Picoseconds alone(const PairWork& pair);
   Picoseconds alone(const LayerTimeline& layer, int layers);
-  // By rank, what the latest pair exposed of the exchanges of layers that ran side by side.
+  // By rank, what the latest pair exposed of exchanges while its layers ran side by side.
   [[nodiscard]] std::span<const Picoseconds> exposed() const { return exposed_; }
 
  private:

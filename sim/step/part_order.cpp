@@ -3,7 +3,7 @@
 namespace equipoise {
 namespace {
 
-// In backward order: places among the buckets, layers from the last to the first.
+// The parts in backward order, with their places among the buckets and layers from the last to the first.
 std::vector<OrderedPart> parts_of(const std::vector<ModelPart>& buckets) {
   std::vector<OrderedPart> parts;
   int layer = static_cast<int>(std::count_if(buckets.begin(), buckets.end(), is_layer));
@@ -37,7 +37,7 @@ PartOrder order_of(std::vector<OrderedPart> parts) {
   return order;
 }
 
-// What is gathered under each part is the next one; the last has nothing to wait for.
+// Under each part the parameters of the next are gathered; nothing follows the last.
 PartOrder forward_order(std::vector<OrderedPart> parts, bool gathers) {
   std::reverse(parts.begin(), parts.end());
   PartOrder order = order_of(std::move(parts));
@@ -50,7 +50,7 @@ PartOrder forward_order(std::vector<OrderedPart> parts, bool gathers) {
   return order;
 }
 
-// The same the other way; each part also waits for the reductions of the ones before it.
+// A backward does the same in reverse, and each part also waits for the reductions of earlier parts.
 PartOrder backward_order(std::vector<OrderedPart> parts, bool gathers) {
   PartOrder order = order_of(std::move(parts));
   if (!gathers || order.parts.empty()) return order;
@@ -63,7 +63,7 @@ PartOrder backward_order(std::vector<OrderedPart> parts, bool gathers) {
   return order;
 }
 
-// The layers; then the ends, whose weight gradients the input half has made.
+// Runs the layers, then the ends, whose weight gradients the input half has already made.
 PartOrder weights_order(std::vector<OrderedPart> parts, bool gathers) {
   std::stable_partition(parts.begin(), parts.end(), [](const OrderedPart& p) { return is_layer(p.part); });
   PartOrder order = order_of(std::move(parts));

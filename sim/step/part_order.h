@@ -32,7 +32,6 @@
 
 namespace equipoise {
 
-// The place of a layer's kind in what is kept by kind.
 constexpr std::size_t index_of(ModelPart layer) {
   return at(kind_of(layer));
 }
@@ -41,19 +40,19 @@ constexpr std::size_t index_of(ModelPart layer) {
 struct OrderedPart {
   ModelPart part{};
   int layers = 1;
-  int first = 0;   // the lowest of the layers among those of the virtual stage, in its pass
-  int bucket = 0;  // backward and W: place of the gradients, in the order in which a backward makes them
-  std::optional<ModelPart> gathers;  // whose parameters are gathered meanwhile
-  bool waits = false;                // for the collectives under way, before the next part begins
+  int first = 0;                     // the lowest layer, by its number on the virtual stage in its pass
+  int bucket = 0;                    // for backward and W: place of its gradients in backward order
+  std::optional<ModelPart> gathers;  // the part whose parameters are gathered meanwhile
+  bool waits = false;                // whether the next part waits for the collectives under way
 
   // How many of the layers are among the stage's first `recomputed`.
   [[nodiscard]] int recomputed_of(int recomputed) const { return std::clamp(recomputed - first, 0, layers); }
 };
 
 struct PartOrder {
-  std::optional<ModelPart> gathered_first;  // before anything runs
+  std::optional<ModelPart> gathered_first;  // gathered before anything runs
   std::vector<OrderedPart> parts;           // one layer each
-  std::vector<OrderedPart> runs;            // the same, equal layers together, without ZeRO-3's gathers
+  std::vector<OrderedPart> runs;            // the same with equal layers together, without ZeRO-3's gathers
 };
 
 // The orders of all virtual stages of a model on a layout.
@@ -69,16 +68,14 @@ class PartOrders {
     return buckets_[at(virtual_stage)];
   }
   [[nodiscard]] int virtual_stages() const { return static_cast<int>(buckets_.size()); }
-  // Virtual stages of equal parts, whose ops take equally long: one of them, and how many there are.
+  // Virtual stages with equal parts, whose ops take equally long: one of them, and how many there are.
   struct Kind {
     int virtual_stage = 0, count = 0;
   };
   [[nodiscard]] const std::vector<Kind>& kinds() const { return kinds_; }
-  // Place of a virtual stage's kind among them.
   [[nodiscard]] std::size_t kind_of_stage(int virtual_stage) const {
     return kind_of_stage_[at(virtual_stage)];
   }
-  // Layers of a virtual stage that the micro-batch recomputes in full.
   [[nodiscard]] int recomputed_layers(int virtual_stage, const MicroBatch& micro_batch) const {
     return recomputed_.of_stage(virtual_stage, micro_batch);
   }
@@ -91,7 +88,7 @@ class PartOrders {
   RecomputedLayers recomputed_;
 };
 
-// Whether a rank gathers parameters for, and reduces gradients of, every micro-batch.
+// Whether a rank gathers parameters and reduces gradients with every micro-batch.
 inline bool gathers_each_micro_batch(const Layout& layout) {
   return layout.zero == 3 && layout.data * layout.context > 1;
 }

@@ -33,7 +33,7 @@ class ScheduleValidator {
     if (problems_.size() < kMostProblems) problems_.push_back(concatenated(problem...));
   }
 
-  // Sizes and ranges: whatever follows may index freely.
+  // Checks sizes and ranges first, so that the later checks can index freely.
   bool check_shape() {
     std::int64_t expected = 0;
     for (const std::int32_t size : input_.group_sizes) expected += size;
@@ -100,7 +100,7 @@ class ScheduleValidator {
     }
   }
 
-  // Position of an op on the stage under check, -1 if it is not there.
+  // Position of an op on the stage under check; -1 if it has none there.
   [[nodiscard]] int position(OpKind kind, int micro_batch, int virtual_stage) const {
     return positions_[at(kind)][slot(micro_batch, virtual_stage)];
   }
@@ -165,7 +165,7 @@ class ScheduleValidator {
   const Schedule& schedule_;
   bool split_ = false;
   std::array<std::vector<int>, kOpKinds> positions_;  // by kind, then slot: position on the stage under check
-  std::vector<char> whole_;                           // by slot: its B is whole
+  std::vector<char> whole_;                           // by slot: whether its B is whole
   std::vector<std::string> problems_;
 };
 

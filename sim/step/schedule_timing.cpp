@@ -12,7 +12,7 @@ namespace equipoise {
 OpDurations op_durations(const Schedule& schedule, std::span<const double> forward, double backward_ratio) {
   assert(forward.size() == at(schedule.micro_batches));
   const double half = splits_backward(schedule) ? 0.5 : 1.0;
-  const int parts = schedule.bidirectional ? 1 : schedule.virtual_stages;  // of a rank's layers
+  const int parts = schedule.bidirectional ? 1 : schedule.virtual_stages;  // parts that a rank's layers have
   OpDurations durations(schedule.ops.size());
   for (std::size_t s = 0; s < schedule.ops.size(); ++s)
     for (const ScheduleOp& op : schedule.ops[s]) {
@@ -42,7 +42,7 @@ static OpProgram program_of(const Schedule& schedule, const OpDurations& duratio
   add_scheduled_ops(schedule, {schedule.stages, blocks, schedule.bidirectional}, hops.blocking, lane);
   for (std::size_t s = 0; s < lane.stages.size(); ++s)
     for (std::size_t i = 0; i < lane.stages[s].size(); ++i) {
-      // The first of a pair runs both.
+      // The first of a pair runs the blocks of both.
       ScheduledOp& runs_it = lane.stages[s][ends_pair(lane.stages[s], i) ? i - 1 : i];
       if (runs_it.run_count++ == 0) runs_it.first_run = static_cast<std::uint32_t>(lane.runs.size());
       lane.runs.push_back({static_cast<std::uint32_t>(lane.blocks.size())});

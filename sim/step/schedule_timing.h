@@ -16,9 +16,9 @@ namespace equipoise {
 // numbers below 2^52: scale them first where that matters.
 using OpDurations = std::vector<std::vector<double>>;
 
-// What `schedule` assumes: F, D and R take forward[micro-batch] / V, B takes backward_ratio times that. Where
-// the schedule has Ws, B and W take half of it each, a whole B all of it. In a bidirectional schedule an op
-// runs as many layers as without virtual stages.
+// The durations that `schedule` assumes: F, D and R take forward[micro-batch] / V, B takes backward_ratio
+// times that. If the schedule has Ws, B and W take half of it each and a whole B all of it. In a
+// bidirectional schedule an op runs as many layers as without virtual stages.
 OpDurations op_durations(const Schedule& schedule, std::span<const double> forward, double backward_ratio);
 
 // A hop goes from one rank to another, the wrap-around of interleaved schedules included.

@@ -19,18 +19,19 @@
 
 namespace equipoise {
 
-// How far the end of a step has come on one stage, for the ranks of one TP coordinate.
+// How far the ranks of one TP coordinate have come in the end of a step on one stage.
 struct StageEndRun {
-  std::vector<std::uint32_t> order;    // of the buckets: as they are full, ties to the lower index
-  std::vector<std::uint32_t> missing;  // by bucket: ranks that have not filled it
-  std::uint32_t running_ranks = 0;     // that have not ended their last op
-  Picoseconds done = 0;                // the last of the others has
+  std::vector<std::uint32_t> order;    // buckets in the order in which they are full; at a tie the lower
+                                       // index comes first
+  std::vector<std::uint32_t> missing;  // by bucket: ranks that have yet to fill it
+  std::uint32_t running_ranks = 0;     // ranks that have yet to end their last op
+  Picoseconds done = 0;                // when the last of the other ranks ended
   std::size_t next_bucket = 0, next_step = 0;
-  Picoseconds begins = kUnknown;  // the steps begin: buckets and backward are done
-  Picoseconds busy = 0;           // the bucket or step before ends
-  bool running = false;           // a bucket or step whose end the network decides
+  Picoseconds begins = kUnknown;  // when buckets and backward are done and the steps begin
+  Picoseconds busy = 0;           // when the bucket or step before ends
+  bool running = false;           // whether a bucket or step runs whose end the network decides
 
-  // All ranks have filled their buckets and ended.
+  // Begins when all ranks have filled their buckets and ended.
   void begin(std::span<const OpResult::Bucket> buckets) {
     order.resize(buckets.size());
     for (std::uint32_t k = 0; k < order.size(); ++k) order[k] = k;
@@ -69,8 +70,8 @@ void run_stage_end(const StageEnd& end, StageEndRun& run, std::span<OpResult::Bu
   }
 }
 
-// Without a network that decides: durations are those of the program. A bucket that no rank fills has nothing
-// to reduce.
+// The end without a network that decides: durations are those of the program. A bucket that no rank fills has
+// nothing to reduce.
 struct StageEndAlone {
   const StageEnd& end;
   std::span<const OpResult::Bucket> buckets;

@@ -9,16 +9,16 @@
 
 namespace equipoise {
 
-inline constexpr Picoseconds kUnknown = -1;  // a time that a network still decides
+inline constexpr Picoseconds kUnknown = -1;  // a time that the network has yet to decide
 
-// Waits on `clock` until `end`; how long that took.
+// Moves `clock` up to `end` and returns how long that took.
 inline Picoseconds wait_until(Picoseconds& clock, Picoseconds end) {
   const Picoseconds waited = std::max<Picoseconds>(0, end - clock);
   clock += waited;
   return waited;
 }
 
-// Calls run(stage) for every stage until none of them gets on: down for forwards and up for backwards.
+// Calls run(stage) for every stage until none can go on: downwards for forwards, upwards for backwards.
 template <class RunReady>
 void sweep_stages(std::size_t stages, const RunReady& run_ready) {
   bool moved = true;

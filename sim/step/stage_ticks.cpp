@@ -14,7 +14,7 @@ namespace equipoise {
 
 std::vector<Tick> ticks_of(const Schedule& schedule) {
   const std::size_t stages = schedule.ops.size();
-  std::map<std::pair<bool, std::size_t>, Tick> ticks;  // by whether it is of backwards, and number
+  std::map<std::pair<bool, std::size_t>, Tick> ticks;  // by direction (backward or not) and number
   for (std::size_t s = 0; s < stages; ++s) {
     std::size_t number[] = {s, stages - 1 - s};
     for (std::size_t i = 0; i < schedule.ops[s].size(); ++i) {
@@ -29,7 +29,7 @@ std::vector<Tick> ticks_of(const Schedule& schedule) {
 
 namespace {
 
-// An op has a price of its own, behind those of the micro-batches.
+// Costs the ops of ticks. Each op gets a cost of its own, after those of the micro-batches.
 class TickCosts {
  public:
   TickCosts(LockstepLane& lane, MicroBatchCoster& coster, const LayerCosts& model, const PartOrders& orders,
@@ -77,7 +77,7 @@ class TickCosts {
     }
   }
 
-  // Layers that an op goes through forward, and backward. A backward recomputes some.
+  // Layers that an op runs forward and backward; a backward recomputes some.
   [[nodiscard]] std::array<int, 2> layers_of(const TickOp& place) const {
     const ScheduleOp& op = op_at(place);
     const int v = op.virtual_stage * lane_.schedule.stages + static_cast<int>(place.stage);
@@ -85,7 +85,7 @@ class TickCosts {
     return {orders_.recomputed_layers(v, lane_.micro_batches[at(op.micro_batch)]), backward_layers_[at(v)]};
   }
 
-  // CP ranks of all stages share out the attention of the tick: those of stages without an op, too.
+  // All stages' CP ranks share the attention of the tick, including stages without an op.
   void pool(const Tick& tick) {
     std::vector<PooledTokens> stages(lane_.schedule.ops.size(), {&idle_, &no_tokens_});
     for (const TickOp& place : tick) {
@@ -105,7 +105,7 @@ class TickCosts {
       add(place, std::move(cost), held);
     }
   }
-  // The group of the CP ranks of all stages.
+  // The group that holds the CP ranks of all stages.
   const ContextGroup& group() {
     if (group_.ranks > 1) return group_;
     const RankGrid& grid = model_.grid();
@@ -122,7 +122,7 @@ class TickCosts {
   [[nodiscard]] const ScheduleOp& op_at(const TickOp& place) const {
     return lane_.schedule.ops[place.stage][place.position];
   }
-  // `held`: tokens on the fullest rank, as if K and V.
+  // `held` is the number of tokens on the fullest rank, counted as if for K and V.
   void add(const TickOp& place, MicroBatchCost&& cost, std::int64_t held) {
     const auto own = at(op_at(place).micro_batch);
     cost.sharding = costs_[own].sharding;
@@ -139,9 +139,9 @@ class TickCosts {
   const LayerCosts& model_;
   const PartOrders& orders_;
   std::vector<MicroBatchCost>& costs_;
-  std::vector<int> layers_, backward_layers_;  // of each virtual stage
+  std::vector<int> layers_, backward_layers_;  // by virtual stage
   ContextGroup group_;
-  MicroBatch idle_;  // of a stage without an op
+  MicroBatch idle_;  // for a stage without an op
   Sharding no_tokens_;
 };
 

@@ -1,5 +1,4 @@
-// Stages that share out their attention (Layout::evens_out_stages): the ops that run at one time, and what
-// they cost.
+// For stages that share their attention (Layout::evens_out_stages): simultaneous ops and their cost.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +10,8 @@
 
 namespace equipoise {
 
-// The ops that the stages of a lane run at one time where they are in step (ScheduleInput::in_step): forward
-// i of stage s and forward i + 1 of stage s - 1, and so on; or backwards.
+// An op in the set that the stages of a lane run at one time while they are in step (ScheduleInput::in_step).
+// Forward i of stage s runs with forward i + 1 of stage s - 1, and so on; backwards run likewise.
 struct TickOp {
   std::size_t stage = 0, position = 0;
 };

@@ -7,14 +7,13 @@
 
 namespace equipoise {
 
-// Refuses layouts and options that a schedule from both ends cannot run.
 static void check_both_ends(const Layout& layout, const StepOptions& options) {
   const std::string name(options.schedule->name);
-  if (layout.virtual_pipeline > 1) return;  // which the schedule refuses by itself
+  if (layout.virtual_pipeline > 1) return;  // the schedule itself refuses it
   if (!layout.bidirectional) (void)one_way_schedule(name);
   if (layout.zero > 1)
     throw UserError("schedule ", name, ": expected parallel.zero 0 or 1, found ", layout.zero,
-                    ": the copies of a layer add up their gradients once a step");
+                    ": the copies of a layer add up their gradients once per step");
   if (layout.expert > 1 && !options.pairs)
     throw UserError("schedule ", name,
                     ": expected framework.expert_overlap dualpipe: its pairs hide each other's exchanges");

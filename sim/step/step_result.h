@@ -23,10 +23,10 @@
 
 namespace equipoise {
 
-// Tokens by micro-batch of a lane, for what its ranks hold.
+// By micro-batch of a lane, the tokens from which follows what its ranks hold.
 struct LaneTokens {
   std::vector<std::int64_t> rank_tokens;  // [micro-batch * context + CP rank]
-  std::vector<std::int64_t> gathered;     // [micro-batch]: those whose K and V a rank gathers
+  std::vector<std::int64_t> gathered;     // [micro-batch]: tokens whose K and V a rank gathers
   friend bool operator==(const LaneTokens&, const LaneTokens&) = default;
 };
 
@@ -35,16 +35,16 @@ struct StepWork {
   std::int64_t computed_tokens = 0;     // with padding
   std::int64_t distributed_tokens = 0;  // in micro-batches with CP degree > 1, distributed slices only
   double causal_pairs = 0;
-  double window_pairs = 0;  // of them, those inside the model's sliding window, where it has one
+  double window_pairs = 0;  // of these, pairs inside the model's sliding window, if it has one
   double kv_sent_tokens = 0;
   double kv_useful_tokens = 0;
-  MemoryPeak peak;                    // of all lanes, with a memory model
-  bool bucket_broken = false;         // a CP rank holds more than Skrull's bucket
-  bool unsynchronized_lanes = false;  // lanes that share groups order their ops differently (lockstep.h)
+  MemoryPeak peak;                    // over all lanes, with a memory model
+  bool bucket_broken = false;         // whether a CP rank holds more than Skrull's bucket
+  bool unsynchronized_lanes = false;  // whether lanes that share groups differ in their order (lockstep.h)
   RangeUse use;
   // With record_ops and a memory model:
   std::vector<LaneTokens> lane_tokens;  // by lane
-  std::vector<MemoryPeak> stage_peaks;  // by stage, of the lane that holds the most there
+  std::vector<MemoryPeak> stage_peaks;  // by stage, for the lane that holds the most there
   friend bool operator==(const StepWork&, const StepWork&) = default;
 };
 
@@ -54,7 +54,7 @@ struct TimeSpan {
 };
 
 // An op on one CP rank: from when it could begin to its end there, and the transfer that brought its input
-// (empty where none travels).
+// (empty if none travels).
 struct RankOp {
   TimeSpan op, transfer;
   friend bool operator==(const RankOp&, const RankOp&) = default;
@@ -65,15 +65,15 @@ struct StageOp {
   std::int32_t lane = 0;
   std::int32_t stage = 0;
   ScheduleOp op;
-  Picoseconds start = 0;        // first CP rank
-  Picoseconds end = 0;          // last CP rank
+  Picoseconds start = 0;        // on the first CP rank
+  Picoseconds end = 0;          // on the last CP rank
   std::vector<RankOp> ranks{};  // by CP rank; empty at op fidelity, where each rank has ops of its own
   friend bool operator==(const StageOp&, const StageOp&) = default;
 };
 
 struct LaneResult {
   Picoseconds makespan = 0;   // first op to last backward, from the lane's own start
-  Picoseconds useful = 0;     // sum over stages, recompute excluded
+  Picoseconds useful = 0;     // sum over stages, without recompute
   Picoseconds recompute = 0;  // sum over stages
   int context = 1;
 
@@ -87,7 +87,7 @@ struct LaneResult {
   friend bool operator==(const LaneResult&, const LaneResult&) = default;
 };
 
-// A quantity of every GPU: what is needed of it.
+// Summary of a quantity that every GPU has.
 struct GpuSpread {
   double max = 0, mean = 0, min = 0;
   friend bool operator==(const GpuSpread&, const GpuSpread&) = default;
@@ -108,18 +108,18 @@ LaneLosses lane_losses(std::span<const LaneResult> lanes, Picoseconds pipeline, 
 struct StepTimes {
   Picoseconds makespan = 0;       // first op to the end of the optimizer step
   Picoseconds pipeline = 0;       // first op to the last backward of any lane
-  Picoseconds gradient_wait = 0;  // after that: exposed gradient reduction and parameter gathering
+  Picoseconds gradient_wait = 0;  // exposed gradient reduction and parameter gathering after that
   Picoseconds optimizer = 0;      // slowest stage
-  std::vector<LaneResult> lanes;  // those with micro-batches
+  std::vector<LaneResult> lanes;  // lanes that have micro-batches
   LaneLosses losses;
-  std::vector<Picoseconds> forward_latency;  // per micro-batch, all lanes in order: through all stages
+  std::vector<Picoseconds> forward_latency;  // per micro-batch, through all stages, lanes in order
   GpuSpread compute;                         // seconds of each GPU
-  GpuSpread attention;                       // of them, in attention kernels
+  GpuSpread attention;                       // part of that in attention kernels
   double cp_imbalance = 1;                   // max / mean of attention over ranks, weighted by micro-batch
-  // Means over GPUs.
+  // The figures below are means over GPUs.
   double recompute_seconds = 0;
   std::array<double, kStreams> exposed_seconds{};
-  double recompute_exposed_seconds = 0;  // of exposed_seconds, the part that is in recompute_seconds, too
+  double recompute_exposed_seconds = 0;  // part of exposed_seconds that recompute_seconds also has
   // When the op ran that sets the memory peak, first to last rank. Only op fidelity knows.
   std::optional<TimeSpan> peak_op;
   std::vector<double>
@@ -128,13 +128,13 @@ struct StepTimes {
   friend bool operator==(const StepTimes&, const StepTimes&) = default;
 };
 
-// What ops take by themselves, however long they wait for each other: summed over ops and stages.
+// What ops take by themselves, without waits for each other: sums over ops and stages.
 struct OpSums {
-  Picoseconds useful = 0;             // of the slowest rank of each op; recompute included
+  Picoseconds useful = 0;             // by each op's slowest rank, with recompute
   Picoseconds recompute = 0;          // of it
-  Picoseconds recompute_exposed = 0;  // of `exposed`, the part that is in `recompute`, too
+  Picoseconds recompute_exposed = 0;  // part of `exposed` that `recompute` also has
   std::array<Picoseconds, kStreams>
-      exposed{};  // communication that compute does not hide; mean of a stage's ranks
+      exposed{};  // communication that compute does not hide, as a mean over a stage's ranks
   OpSums& operator+=(const OpSums& other) {
     useful += other.useful;
     recompute += other.recompute;
@@ -149,7 +149,7 @@ struct OpSums {
 struct GpuSums {
   double recompute = 0, recompute_exposed = 0;
   std::array<double, kStreams> exposed{};
-  // A lane with so many ranks on a stage.
+  // Adds a lane that has so many ranks on a stage.
   void add(const OpSums& lane, int ranks);
   void report_means(const Layout& layout, StepTimes& times) const;
 };

@@ -23,7 +23,7 @@ static double pairs_of(const MicroBatch& micro_batch, Reach reach) {
   return pairs;
 }
 
-// One layer, its ranks waiting for each other at every exchange. As a float, so that nothing wraps.
+// The time of one layer whose ranks wait for each other at every exchange, a float so that none wraps.
 static double seconds_of(const LayerTimeline& layer) {
   const auto c = at(layer.ranks);
   double sum = 0;
@@ -35,7 +35,7 @@ static double seconds_of(const LayerTimeline& layer) {
   return sum / kPicosecondsPerSecond;
 }
 
-// The most that a micro-batch takes, one layer after the other.
+// The longest that a micro-batch can take, one layer after the other.
 static double seconds_of(const MicroBatchCost& cost, const LayerCounts& layers) {
   double sum = 0;
   for (std::size_t kind = 0; kind < layers.size(); ++kind)
@@ -68,8 +68,8 @@ void StepSimulator::cost_micro_batches(std::span<const MicroBatch> micro_batches
   }
 }
 
-// A lane is at work on as many micro-batches as its pipeline holds, however many it has: their costs stay in
-// a cache. Nobody asks for segments again, so that all share one buffer.
+// A lane works on as many micro-batches at a time as its pipeline holds, so few costs are alive and stay in a
+// cache. Nobody asks for segments later, so all share one buffer.
 class StepSimulator::CostStream final : public CostSource {
  public:
   CostStream(StepSimulator& step, const Lane& lane, StepResult& result)
@@ -92,7 +92,7 @@ class StepSimulator::CostStream final : public CostSource {
     step_.account_micro_batch(micro_batch, cost, result_);
     return cost;
   }
-  // The latest one stays until the next, which may be its copy.
+  // The latest cost stays until the next one, which may be its copy.
   void give_back(std::size_t j) override {
     if (step_.in_use_[j] == latest_)
       latest_is_back_ = true;
@@ -184,20 +184,21 @@ void StepSimulator::account_micro_batch(const MicroBatch& micro_batch, const Mic
   if (!micro_batch.slices.empty()) {
     for (const PartOrders::Kind& kind : orders_->kinds())
       latency += kind.count * engine_.alone({}, kind.virtual_stage, micro_batch, cost);
-    latency /= orders_->virtual_stages() / costs_.layout().stage_order().blocks;  // copies of each block
+    // copies of each block of layers
+    latency /= orders_->virtual_stages() / costs_.layout().stage_order().blocks;
   }
   result.times.forward_latency.push_back(latency);
   if (memory_ != nullptr) count_tokens(cost, result);
 }
 
-// Tokens of a micro-batch on its fullest rank, and those whose K and V a rank gathers.
+// Counts a micro-batch's tokens on its fullest rank, and those whose K and V a rank gathers.
 void StepSimulator::count_tokens(const MicroBatchCost& cost, StepResult& result) {
   const Sharding& sharding = cost.sharding;
   const auto fullest = std::max_element(sharding.rank_tokens.begin(), sharding.rank_tokens.end());
   const std::int64_t distributed = sum_of(sharding.rank_tokens) - sum_of(sharding.rank_local_tokens);
   rank_tokens_.push_back(*fullest);
   fullest_rank_.push_back(static_cast<int>(fullest - sharding.rank_tokens.begin()));
-  // What arrives is known with a group-cast, and where attention may run on any rank.
+  // A group-cast knows what arrives, and so does attention that may run on any rank.
   gathered_tokens_.push_back(cost.cast_tokens > 0 || (cost.ranks == 1 && costs_.layout().evens_out_stages())
                                  ? cost.cast_tokens
                                  : memory_->gathered_tokens(sharding.ranks(), *fullest, distributed));
@@ -332,7 +333,7 @@ void StepSimulator::run_in_lockstep(const Step& step, StepResult& result) {
       result.work.unsynchronized_lanes = result.work.unsynchronized_lanes || lockstep.unsynchronized;
       run_lockstep(lockstep, start, members, result);
     }
-    // In the order of lanes, whatever lockstep groups they were in.
+    // Results are in the order of lanes, whatever lockstep groups they were in.
     for (LockstepMember& member : members)
       if (member.engine != nullptr) account_member(step, member, result);
     return result.times.pipeline;
@@ -354,7 +355,7 @@ void StepSimulator::account_member(const Step& step, LockstepMember& member, Ste
   if (memory_ == nullptr) return;
   micro_batch_count_ = plan.micro_batches.size();
   for (std::size_t j = plan.real; j < micro_batch_count_; ++j)
-    count_tokens(micro_batches_[j], result);  // of those without documents: none
+    count_tokens(micro_batches_[j], result);  // an empty micro-batch has none
   check_memory(plan.micro_batches, step.lanes[lane].context, plan.lane, plan.schedule, result);
 }
 

@@ -19,21 +19,21 @@
 
 namespace equipoise {
 
-// One per thread: keeps its buffers from step to step. Steps are independent, so any number of threads gives
-// the same results.
+// Keeps its buffers from step to step, so every thread needs its own. Steps are independent, so any number of
+// threads gives the same results.
 class StepSimulator {
  public:
-  // `memory` may be null: peaks are not modelled then.
+  // Peaks are not modelled if `memory` is null.
   StepSimulator(const LayerCosts& costs, const ShardRule& shard, const StepOptions& options,
                 const MemoryModel* memory);
   StepSimulator(const StepSimulator&) = delete;  // free_ points into streamed_
   StepSimulator& operator=(const StepSimulator&) = delete;
 
-  // Throws UserError where the sharding rule or the schedule refuses the plan's micro-batches. `on_lane` gets
-  // every lane with micro-batches, those of a lockstep group one after another; what it gets is gone
-  // afterwards.
+  // Throws UserError if the sharding rule or the schedule refuses the plan's micro-batches. `on_lane`
+  // receives every lane with micro-batches, the lanes of a lockstep group one after another. What it receives
+  // is valid only during the call.
   StepResult run(const Step& step, const std::function<void(const CostedLane&)>& on_lane = {});
-  // Attention seconds of every GPU in the latest step, TP folded.
+  // By GPU, attention seconds in the latest step, with TP folded.
   [[nodiscard]] const GpuCompute& gpu_attention() const { return gpu_attention_; }
 
  private:
@@ -52,12 +52,11 @@ class StepSimulator {
   void account_member(const Step& step, LockstepMember& member, StepResult& result);
   void run_lockstep(LockstepGroup& lockstep, Picoseconds start, std::vector<LockstepMember>& members,
                     StepResult& result);
-  // Fills micro_batches_.
   void cost_micro_batches(std::span<const MicroBatch> micro_batches, int context);
   // Makes costs as a lane needs them, in the memory of those that it no longer needs.
   class CostStream;
   const Schedule& schedule_for(const Lane& lane);
-  // What a lane adds to the result: begin_lane, each micro-batch in order, then account_lane.
+  // Add a lane to the result: begin_lane, then each micro-batch in order, then account_lane.
   void begin_lane();
   void account_micro_batch(const MicroBatch& micro_batch, const MicroBatchCost& cost, StepResult& result);
   void count_tokens(const MicroBatchCost& cost, StepResult& result);
@@ -73,26 +72,26 @@ class StepSimulator {
   std::shared_ptr<const PartOrders> orders_;
   LaneEngine engine_;
   GradientSync gradients_;
-  std::vector<MicroBatchCost> micro_batches_;  // of the lane that runs, where all are kept
+  std::vector<MicroBatchCost> micro_batches_;  // of the running lane, if all are kept
   std::size_t micro_batch_count_ = 0;
   // The costs of a lane that are made as it needs them.
   std::deque<MicroBatchCost> streamed_;
   std::vector<MicroBatchCost*> free_, in_use_;  // in_use_: by micro-batch
-  Sharding sharding_;                           // whose buffers go from one micro-batch to the next
+  Sharding sharding_;                           // reused from one micro-batch to the next
   std::vector<std::int32_t> group_sizes_;
   Schedule schedule_;
-  std::vector<std::int32_t> schedule_groups_;  // what schedule_ was made for
-  std::uint64_t schedule_number_ = 0;          // how many were made
-  // Who hears of the lanes of the step that runs. Null: nobody.
+  std::vector<std::int32_t> schedule_groups_;  // input for which schedule_ was made
+  std::uint64_t schedule_number_ = 0;          // how many schedules were made
+  // Called with the lanes of the running step; may be null.
   const std::function<void(const CostedLane&)>* on_lane_ = nullptr;
   int lockstep_groups_ = 0;
   LaneAccounts accounts_;
-  std::vector<std::int64_t> rank_tokens_, gathered_tokens_;  // by micro-batch, of the fullest rank
+  std::vector<std::int64_t> rank_tokens_, gathered_tokens_;  // by micro-batch, on the fullest rank
   std::vector<int> fullest_rank_;                            // by micro-batch
   // Sums over the lanes of the running step so far.
   GpuSums sums_;
   double attention_max_ = 0, attention_mean_ = 0;  // seconds, over micro-batches
-  double lane_seconds_ = 0;  // of the lane's micro-batches one after another: what no clock holds is refused
+  double lane_seconds_ = 0;  // the lane's micro-batches in a row, which the clock must hold
   GpuCompute gpu_compute_, gpu_attention_;
 };
 

@@ -1,5 +1,5 @@
-// One measured step of one's own anchors all rows: what a machine and its software do to kernels beyond what
-// a preset knows is mostly common to the rows of a study.
+// One measured step of the user's own run anchors all rows. What a machine and its software do to kernels
+// beyond what a preset knows is mostly common to the rows of a study.
 #pragma once
 
 #include <string>
@@ -9,10 +9,10 @@
 
 namespace equipoise {
 
-// The factor on the times of all kernels with which the row's mean step takes `seconds`, to a millionth.
-// `label`: empty for the baseline. Each try plans and simulates the row once at stage fidelity; about ten are
-// made. Throws UserError where the study has no such row, where it does not run, and where no factor from
-// kLeastAnchor to kMostAnchor does it.
+// The factor on the times of all kernels with which the row's mean step takes `seconds`, to a millionth. An
+// empty `label` means the baseline. Each try plans and simulates the row once at stage fidelity; there are
+// about ten. Throws UserError if the study has no such row, the row does not run, or no factor from
+// kLeastAnchor to kMostAnchor suffices.
 Anchor anchor_to(const Study& study, const std::string& label, double seconds,
                  const RunStudyOptions& options);
 

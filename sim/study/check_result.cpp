@@ -18,13 +18,13 @@
 namespace equipoise {
 namespace {
 
-constexpr double kFidelitiesAgree = 0.001;  // specs/5: of a makespan, and they do to the picosecond
+constexpr double kFidelitiesAgree = 0.001;  // bound for makespans (specs/5), which agree to the picosecond
 
 bool same(double a, double b) {
   return std::abs(a - b) <= 1e-9 * std::max(std::abs(a), std::abs(b));
 }
 
-// Sums the steps of the row once more. Returns what its table has wrong, or nothing.
+// Sums the row's steps again. Returns what is wrong in its table, or nothing.
 std::string wrong_sum(const PolicyResult& row, const PolicyResult& baseline, std::int64_t gpus) {
   const Metrics& m = row.metrics;
   double seconds = 0, full = 0;
@@ -68,7 +68,7 @@ using StepChecks = std::map<std::string, std::vector<Check>>;  // by row
 std::function<void(const std::string&, const StepToCheck&)> checked_into(StepChecks& checks) {
   return
       [&checks, several = std::make_shared<std::mutex>()](const std::string& label, const StepToCheck& step) {
-        const std::scoped_lock one_at_a_time(*several);  // each check takes memory
+        const std::scoped_lock one_at_a_time(*several);  // one at a time, because each check takes memory
         checks[label] = check_step(step);
       };
 }

@@ -1,4 +1,4 @@
-// `study --verify`: a result compared with what code says that shares neither engine nor sums with it.
+// `study --verify`: compares a result with code that shares neither the engine nor the sums with it.
 #pragma once
 
 #include <vector>
@@ -7,9 +7,9 @@
 
 namespace equipoise {
 
-// The validator checks the plan of each row, the engine of the other fidelity its times (not with jitter,
-// stragglers or contention, which only one of them knows), sim/verify its slowest step's schedule, timeline
-// and memory, and sums of its steps its table.
+// The validator checks the plan of each row. The engine of the other fidelity checks its times, except with
+// jitter, stragglers or contention, which only one of them knows. sim/verify checks the schedule, timeline
+// and memory of its slowest step, and sums of its steps check its table.
 struct CheckedResult {
   StudyResult result;
   std::vector<Check> checks;  // empty without `verify`

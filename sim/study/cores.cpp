@@ -11,7 +11,7 @@ struct Cores::Job {
   const std::size_t items;
   const Work& work;
   std::size_t next = 0;
-  std::size_t failed = items;  // lowest item with an error
+  std::size_t failed = items;  // lowest item that failed
   std::exception_ptr error{};
   [[nodiscard]] bool is_given_out() const { return next >= items; }
 };
@@ -37,7 +37,7 @@ bool Cores::take(Lock& lock, std::size_t row, const Job* job) noexcept {
   *link = own.next;
   const bool takes = !gave_up();
   if (takes) --free_;
-  if (free_ > 0) changed_.notify_all();  // rows that let another go first
+  if (free_ > 0) changed_.notify_all();  // rows that had let another go first
   return takes;
 }
 
@@ -91,12 +91,12 @@ void Cores::Row::for_each(std::size_t items, const Work& work) {
     helpers.reserve(static_cast<std::size_t>(cores_.count_));
     for (int w = 1; w < cores_.count_ && static_cast<std::size_t>(w) < items; ++w)
       helpers.emplace_back([this, &job, w] { cores_.help(job, w); });
-  } catch (const std::exception&) {  // the system gives no more: those that there are do it all
+  } catch (const std::exception&) {  // the system has no more threads, so the existing ones do it all
   }
   Lock lock(cores_.mutex_);
   while (true) {
     cores_.work_on(lock, job, 0);
-    // The caller has no core while another row goes first, and while helpers end.
+    // The caller has no core while another row goes first or helpers end.
     ++cores_.free_;
     cores_.changed_.notify_all();
     if (job.is_given_out()) break;

@@ -1,6 +1,6 @@
 // The cores that a study may use, shared by rows that run at the same time. Each computing thread has one: a
-// row from its plan to its results, and the helpers of its steps. A core goes to the first of the rows that
-// wait for one, so that rows end in their order, and none is idle while another row has work that two can do.
+// row from its plan to its results, and the helpers of its steps. A core goes to the first row that waits for
+// one, so that rows end in their order. No core is idle while another row has work for two.
 #pragma once
 
 #include <atomic>
@@ -18,18 +18,18 @@ class Cores {
 
   explicit Cores(int count) : count_(count), free_(count) {}
 
-  // A row at work: it waits for a core and keeps it while it lives, except where another row goes first.
+  // A row at work. It waits for a core and keeps it while it lives, except when another row goes first.
   class Row {
    public:
     Row(Cores& cores, std::size_t number);
     Row(const Row&) = delete;
     Row& operator=(const Row&) = delete;
     ~Row() { cores_.give_back(); }
-    // Calls work(worker, item) for every item in [0, items), by the caller as worker 0 and by helpers on
-    // other cores; worker is in [0, count). Every item is tried; the error of the lowest one is thrown.
+    // Calls work(worker, item) for every item in [0, items): the caller as worker 0, helpers on other cores
+    // as the others, worker in [0, count). Every item is tried, and the error of the lowest one is thrown.
     void for_each(std::size_t items, const Work& work);
     [[nodiscard]] int count() const { return cores_.count_; }
-    // An error that ends the study: rows after this one are in vain.
+    // Reports an error that ends the study, so that later rows are in vain.
     void fail();
     [[nodiscard]] bool is_in_vain() const { return cores_.failed_ < number_; }
 
@@ -43,7 +43,7 @@ class Cores {
   struct Waiter;
   using Lock = std::unique_lock<std::mutex>;
   void give_back() noexcept;
-  // Takes a core when it is the row's turn; false, without one, if the job is given out before.
+  // Takes a core when it is the row's turn; false, without one, if the job's items are all taken before.
   bool take(Lock& lock, std::size_t row, const Job* job) noexcept;
   [[nodiscard]] bool has_to_wait(std::size_t row) const;
   void work_on(Lock& lock, Job& job, int worker);
@@ -51,10 +51,11 @@ class Cores {
 
   const int count_;
   std::atomic<std::size_t> failed_ = std::numeric_limits<std::size_t>::max();  // lowest row
-  std::mutex mutex_;                                                           // of all below and of all jobs
+  std::mutex mutex_;                                                           // guards all below and all
+                                                                               // jobs
   std::condition_variable changed_;
   int free_;
-  Waiter* waiting_ = nullptr;  // rows, and helpers of theirs: a list through their stacks
+  Waiter* waiting_ = nullptr;  // rows and their helpers: a linked list through their stacks
 };
 
 }  // namespace equipoise

@@ -11,11 +11,11 @@
 namespace equipoise {
 namespace {
 
-// An estimate of a row. Lanes have equally many micro-batches in each step.
+// The size of a row, in which lanes have equally many micro-batches in each step.
 struct RowSize {
   PlanSize plan;
   Layout layout;
-  double layers = 0, stages = 0, micro_batches = 0, threads = 0;  // virtual stages; micro-batches of a lane
+  double layers = 0, stages = 0, micro_batches = 0, threads = 0;  // virtual stages; micro-batches per lane
 };
 
 RowSize row_size(const Study& study, const PolicyRun& run, const DocumentSet& documents, int jobs) {
@@ -32,7 +32,7 @@ double plan_bytes(const RowSize& row) {
   constexpr double kSlice = kGrowth * sizeof(Slice), kMicroBatch = kGrowth * sizeof(MicroBatch);
   const double lanes = row.layout.data * static_cast<double>(sizeof(Lane));
   const PlanSize& size = row.plan;
-  // The bins of a step had room for the slices that it carries.
+  // The bins of a step had room for the slices that it carries over.
   return kSlice * size.slices + 2.0 * sizeof(Slice) * size.carried + kMicroBatch * size.micro_batches +
          size.steps * (sizeof(Step) + lanes);
 }
@@ -56,9 +56,9 @@ double simulation_bytes(const RowSize& row, const StepSettings& settings) {
 
 double timeline_bytes(const RowSize& row, const RunStudyOptions& options) {
   constexpr double kLayerOps = 45;    // kernels and collectives of a layer, forward and backward
-  constexpr double kOpText = 70;      // bytes of a timeline for each of them,
-  constexpr double kScheduled = 300;  // of an op of the schedule with its counters,
-  constexpr double kChakra = 240;     // and of a node of a Chakra trace
+  constexpr double kOpText = 70;      // bytes of a timeline per kernel or collective
+  constexpr double kScheduled = 300;  // per op of the schedule, with its counters
+  constexpr double kChakra = 240;     // per node of a Chakra trace
   constexpr double kCompressed = 4;
   const DetailOptions& details = options.details;
   const bool op = options.steps.fidelity == Fidelity::op;
@@ -101,7 +101,7 @@ PlanSize plan_size(const PolicyRun& run, const DocumentSet& documents) {
     const auto windows = static_cast<double>(pack.sequences_per_step);
     size.micro_batches = steps * (capacity > 0 ? std::ceil(tokens / steps / capacity) : windows);
   } else {
-    PackOptions of_step = pack;  // bins that do not divide are refused later, by name
+    PackOptions of_step = pack;  // a wrong number of bins is refused later, by name
     of_step.sequences_per_step = std::max(pack.sequences_per_step, pack.micro_batch_size);
     of_step.sequences_per_step -= of_step.sequences_per_step % pack.micro_batch_size;
     if (pack.documents_per_step > 0)
@@ -117,8 +117,8 @@ PlanSize plan_size(const PolicyRun& run, const DocumentSet& documents) {
 }
 
 Estimate estimate(const Study& study, const DocumentSet& documents, const RunStudyOptions& options) {
-  constexpr double kProfile = 8e6;  // the profile and tables of fixed size
-  constexpr double kValues = 6;     // bytes of a JSON value over those of its text
+  constexpr double kProfile = 8e6;  // bytes of the profile and of tables of fixed size
+  constexpr double kValues = 6;     // bytes of a JSON value per byte of its text
   Estimate made;
   double kept = kProfile, largest = 0;
   for (const PolicyRun& run : study.policies) {

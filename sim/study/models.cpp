@@ -66,7 +66,7 @@ std::optional<Note> borrowed_network(const Cluster& cluster, std::int64_t gpus, 
 }
 
 std::optional<Note> unlikely_nic(const std::string& key, double nic_GBps) {
-  constexpr double kFastestNic = 200;  // GB/s of one GPU, four times today's
+  constexpr double kFastestNic = 200;  // GB/s per GPU, four times today's fastest
   if (!(nic_GBps > kFastestNic)) return {};
   return Note{"unlikely_nic",
               "",
@@ -103,7 +103,7 @@ void check_links(const Cluster& cluster, std::int64_t gpus, const Profile& profi
                   "found 0");
 }
 
-// Ranks of equal number in their nodes hand over each other's keys: MagiAttention's mesh of nodes by ranks.
+// Equal ranks of all nodes hand over each other's keys, as in MagiAttention's mesh of nodes by ranks.
 static void check_cast(const Layout& l, const RankGrid& grid) {
   if (!l.cast_once_per_node || !l.acting_facts().casts) return;
   const std::size_t in_node = at(grid.shape(Axis::context).ranks_per_node);

@@ -1,7 +1,7 @@
-// What prices a row: the costs and the memory of its layout on the study's cluster.
+// The models that price a row: the costs and the memory of its layout on the study's cluster.
 //
-// A study states some of a cluster's rates, its profile the others. Nothing is assumed where neither does:
-// what needs the rate is refused, before anything runs.
+// A study states some of a cluster's rates, its profile the others. If neither does, nothing is assumed: what
+// needs the rate is refused before anything runs.
 #pragma once
 
 #include <cstdint>
@@ -20,22 +20,23 @@ namespace equipoise {
 int gpus_per_node(const Cluster& cluster, const Profile& profile);
 double nic_GBps(const Cluster& cluster, const Profile& profile);
 
-// Whether the profile, with what the study adds, prices the communication of a layout. Throws UserError.
+// Throws UserError unless the profile, with what the study adds, can price the communication of a layout.
 void check_communication(const Cluster& cluster, const FrameworkOptions& framework, const Layout& layout,
                          const Profile& profile);
 
-// That the network between nodes is another cluster's, and how far such a one has been off; empty where the
-// layout stays in a node, and where the network was measured or calibrated.
+// A note that the network between nodes is another cluster's, and how large the error of such a network has
+// been. Empty if the layout fits into a node, or the network was measured or calibrated.
 std::optional<Note> borrowed_network(const Cluster& cluster, std::int64_t gpus, const Profile& profile);
 
-// That a NIC's rate, of one GPU, looks like Gbit/s; empty where it does not. `key`: who states it.
+// A note that a NIC's rate per GPU looks like Gbit/s; else empty. `key` states the rate.
 std::optional<Note> unlikely_nic(const std::string& key, double nic_GBps);
 
-// What no cluster is likely to have: a NIC's rate that looks like Gbit/s, TP groups that lie over nodes
-// unevenly, a last node that is not full, nodes larger than those of the profile. A note each.
+// A note for each property that no real cluster is likely to have: a NIC's rate that looks like Gbit/s, TP
+// groups spread unevenly over nodes, a last node that is not full, nodes larger than the profile's.
 Notes unlikely_cluster(const Cluster& cluster, const Layout& layout, const Profile& profile);
 
-// What --contention asks beyond that: the rates of links. `where` names the study's file. Throws UserError.
+// Checks that the rates of links are known, which --contention needs in addition. `where` names the study's
+// file. Throws UserError.
 void check_links(const Cluster& cluster, std::int64_t gpus, const Profile& profile, const std::string& where);
 
 // Everything that prices a run of one layout; shared by all its policies and threads.

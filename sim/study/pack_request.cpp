@@ -23,8 +23,7 @@ using nlohmann::json;
 
 namespace {
 
-// What the command line says of the cost; a policy's own where it says nothing, as far as there is a model
-// and a profile for it.
+// The cost that the command line names, else the policy's own, if there are a model and a profile for it.
 std::optional<CostKind> cost_for(const PackRequest& request, const Policy& policy) {
   if (!request.cost.empty()) return static_cast<CostKind>(choice_of(request.cost, "--cost", kCostKindNames));
   if (policy.cost == CostKind::flops) return CostKind::flops;
@@ -32,7 +31,7 @@ std::optional<CostKind> cost_for(const PackRequest& request, const Policy& polic
   return !request.model.empty() && !request.profile.empty() ? CostKind::profiled : CostKind::quadratic;
 }
 
-// What `--search` minimises here: over steps, the work of the busiest micro-batch (all lanes wait for it).
+// What `--search` minimises: the sum over steps of the busiest micro-batch, for which all lanes wait.
 double step_work(const Plan& plan, const Workload& workload) {
   const std::vector<double> works = micro_batch_workloads(plan, workload);
   double total = 0;
@@ -54,7 +53,7 @@ void derive_for_pack(StudyRow& row) {
   if (row.no_room) throw UserError(text_of(about(row.run.label, *row.no_room)));
 }
 
-// The request as the file of a study. What a plan alone does not know has the values of any study: they
+// The request as the file of a study. Keys that a plan alone does not need have arbitrary values, which
 // change nothing in a row without models.
 json study_file(const PackRequest& request) {
   json file = request.job;
@@ -76,11 +75,11 @@ json study_file(const PackRequest& request) {
   file["parallel"]["data"] = request.lanes;
   file["parallel"]["context"] = request.context;
   if (file.contains("cluster") && file["cluster"].is_object())
-    file["cluster"].erase("gpus");  // as many as these
+    file["cluster"].erase("gpus");  // the GPUs of this layout
   return file;
 }
 
-// As a study plans its rows.
+// Plans the row as a study does.
 PlannedRow plan_for_job(StudyRow& row) {
   const RunStudyOptions options;
   resolve_recompute(row, options);
@@ -89,7 +88,7 @@ PlannedRow plan_for_job(StudyRow& row) {
   return pack_row(row, options);
 }
 
-// By what the request knows of the job.
+// Plans the row with what the request knows of the job.
 PlannedRow plan_alone(StudyRow& row) {
   if (row.models != nullptr) derive_for_pack(row);
   PlanPrices prices;
@@ -136,7 +135,7 @@ PackKey key_of(const PackParameter& row) {
   key.help = help_of_key(row.key, row.help);
   if (row.kind == ParameterKind::flag) key.value = !std::get<bool>(row.get({}));
   if (const std::size_t no = key.help.find("false "); !key.value && no != std::string::npos)
-    key.help.erase(no, std::string_view("false ").size());  // what --no-KEY does
+    key.help.erase(no, std::string_view("false ").size());  // which is the meaning of --no-KEY
   if (row.kind == ParameterKind::choice) key.help += " (" + joined(row.choices) + ")";
   key.flag = row.flag;
   if (!key.flag.empty()) return key;
@@ -189,7 +188,7 @@ Study study_of_request(const PackRequest& request) {
   const bool all = !request.batch.contains("steps");
   if (all) file["batch"]["steps"] = 1;
   Study study = parse_case(file, request.command);
-  // A policy of lanes of its own may run a batch that a study's lanes cannot share equally.
+  // A policy with lanes of its own may run a batch that a study's lanes cannot share equally.
   if (request.knows_job() && !study.impossible.empty()) throw UserError(study.impossible);
   study.policies.clear();
   if (all) study.steps = 0;
@@ -227,7 +226,8 @@ Notes idle_request_notes(const PackRequest& request, const Study& study) {
     const auto idle = [&](const PolicyRun& run) {
       return std::find(run.idle_keys.begin(), run.idle_keys.end(), key) != run.idle_keys.end();
     };
-    if (!std::all_of(runs.begin(), runs.end(), idle)) continue;  // of several, one may be meant for one
+    if (!std::all_of(runs.begin(), runs.end(), idle))
+      continue;  // a key may be meant for one of several policies
     for (const PolicyRun& run : runs) notes.push_back(idle_key_note(run, key));
   }
   note_keys("", batch_keys(), &request.batch, study, notes);

@@ -11,7 +11,7 @@ Fidelity parse_fidelity(const std::string& text) {
   return static_cast<Fidelity>(choice_of(text, "--fidelity", kFidelityNames));
 }
 
-// A GPU slower than that does not take part in anybody's training, and its times would outgrow the clock.
+// A slower GPU takes part in no real training, and its times would overflow the clock.
 constexpr double kLeastSpeed = 1e-3, kMostSpeed = 10;
 
 std::vector<std::pair<int, double>> parse_stragglers(const std::string& text) {

@@ -1,4 +1,4 @@
-// How a study is run: fidelity, threads, what is kept and what is written.
+// The options of a study's run: fidelity, threads, what is kept and what is written.
 #pragma once
 
 #include <atomic>
@@ -28,7 +28,7 @@ Fidelity parse_fidelity(const std::string& text);  // throws UserError
 // Options of `op` fidelity; the defaults make it agree with `stage`.
 struct OpFidelity {
   bool fold_tp = true;
-  bool contention = false;  // flows share the links of the study's network
+  bool contention = false;  // whether flows share the links of the study's network
   double jitter = 0;        // relative standard deviation of every op
   std::uint64_t seed = 0;
   std::vector<std::pair<int, double>> stragglers;  // GPU number, speed (0.8: 20% slower than nominal)
@@ -44,50 +44,51 @@ struct StepSettings {
   OpFidelity op;
 };
 
-// Throws UserError for stragglers that are not among the GPUs.
+// Throws UserError for stragglers that are no GPU of the run.
 void check_stragglers(const StepSettings& settings, std::int64_t gpus);
 
-// Ops that timelines of one report.html may hold, all rows together.
+// Limit of ops in the timelines of one report.html, over all rows.
 inline constexpr std::size_t kOpsOfPage = 40000;
 
-// What is written of the first steps of every policy.
+// What is written about the first steps of every policy.
 struct DetailOptions {
-  std::string directory;  // timeline/LABEL.pftrace and critical_path/LABEL.json go there; empty: nothing
+  std::string directory;  // for timeline/LABEL.pftrace and critical_path/LABEL.json; may be empty
   int steps = 1;
-  bool gzip = false;  // timeline/LABEL.pftrace.gz
+  bool gzip = false;  // writes timeline/LABEL.pftrace.gz
   TimelineSelection selection;
-  bool chakra = false;  // op fidelity: chakra/LABEL/step.GPU.et of the first step
+  bool chakra = false;  // op fidelity: writes chakra/LABEL/step.GPU.et for the first step
   std::size_t most_ops =
-      kOpsOfPage;  // of a row's steps that report.html draws; a micro-batch counts as a few
+      kOpsOfPage;  // ops of a row's steps that report.html draws; a micro-batch counts as a few
 };
 
 struct RunStudyOptions {
   int jobs = 1;               // threads; results do not depend on it
-  Cores::Row* row = nullptr;  // whose threads they are, where rows share them
-  bool record_gpus = false;   // keep the compute seconds of every GPU
+  Cores::Row* row = nullptr;  // the row that owns the threads, if rows share them
+  bool record_gpus = false;   // keeps the compute seconds of every GPU
   bool keep_plans = false;
-  bool shares_threads = false;  // another row may run meanwhile
-  bool rows_in_turn = false;    // never two at a time: memory holds one
+  bool shares_threads = false;  // whether another row may run meanwhile
+  bool rows_in_turn = false;    // memory holds only one row at a time
   StepSettings steps;           // fidelity
   DetailOptions details;        // timelines and critical paths
-  bool ignore_memory = false;   // what does not fit is simulated all the same; its status stays oom
+  bool ignore_memory = false;   // also simulates what does not fit; its status stays oom
   double max_delay = 1;         // iterations: the largest mean delay of a row that is called fastest
-  double tokens_of_job = 0;     // whose time and price are said; 0: none
-  bool find_fits = true;        // search what would make a row run that does not (row/fit.cpp)
-  std::function<void(const std::string& label)> progress;  // called before each policy, never at once
-  std::function<void(double share)> progress_of_row;       // with contention: of its steps, now and then
+  double tokens_of_job = 0;     // tokens of the job whose time and price are printed; none if 0
+  bool find_fits = true;        // searches what would make a failed row run (row/fit.cpp)
+  std::function<void(const std::string& label)> progress;  // called before each policy, one call at a time
+  std::function<void(double share)> progress_of_row;       // under contention, gets the share of a row's
+                                                           // steps
   // Called with the slowest step of every row, at op fidelity and without contention; by several rows at
   // once.
   std::function<void(const std::string& label, const StepToCheck&)> check_step;
-  const std::atomic<bool>* stop = nullptr;  // set: the run ends with Interrupted
+  const std::atomic<bool>* stop = nullptr;  // once set, the run ends with Interrupted
   bool keep_finished =
-      false;  // where a row has finished by then, a study ends with it instead (StudyResult::incomplete)
+      false;  // if a row has finished by then, the study ends with it instead (StudyResult::incomplete)
 };
 
-// The same for a run whose times are wanted and nothing else: stage fidelity, nothing kept or written.
+// The options for a run that only needs times: stage fidelity, nothing kept or written.
 RunStudyOptions trial_options(const RunStudyOptions& options);
 
-// The user stopped the run; what was not finished is gone.
+// The user stopped the run, and unfinished work is lost.
 struct Interrupted : std::exception {
   const char* what() const noexcept override { return "interrupted"; }
 };

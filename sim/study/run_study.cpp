@@ -1,5 +1,5 @@
-// A study from its inputs to its results, top to bottom: what is wrong with it as a whole, the head of its
-// table, its rows (row/pipeline.h), their speed-ups.
+// A study from its inputs to its results, top to bottom: the faults of the whole study, the head of its
+// table, its rows (row/pipeline.h), and their speed-ups.
 #include "sim/study/run_study.h"
 
 #include <algorithm>
@@ -20,9 +20,9 @@
 namespace equipoise {
 namespace {
 
-// Each row has files of its own, or one would take another's place.
+// Each row has its own files; two with one name would overwrite each other.
 void check_file_names(const Study& study) {
-  std::map<std::string, std::string> labels;  // by name of file
+  std::map<std::string, std::string> labels;  // by file name
   for (const PolicyRun& row : study.policies) {
     const auto [other, is_new] = labels.emplace(file_name(row.label), row.label);
     if (!is_new)
@@ -32,7 +32,7 @@ void check_file_names(const Study& study) {
   }
 }
 
-// What is wrong with the study as a whole is an error before any row runs.
+// A fault of the study as a whole is an error before any row runs.
 void check_before(const Study& study, const StudyInputs& inputs, const RunStudyOptions& options) {
   const std::int64_t gpus = study.layout.gpus();
   check_stragglers(options.steps, gpus);
@@ -46,7 +46,7 @@ std::size_t baseline_of(const Study& study) {
   return found == study.policies.end() ? 0 : static_cast<std::size_t>(found - study.policies.begin());
 }
 
-// The head of the table.
+// Fills in the head of the table.
 StudyResult heading(const Study& study, const StudyInputs& inputs, const RunStudyOptions& options) {
   StudyResult result;
   result.fidelity = options.steps.fidelity;
@@ -99,8 +99,8 @@ struct RowsThatRan {
   std::size_t unfinished = 0;
 };
 
-// All rows; the next starts before one has ended where rows_at_a_time allows it. Ends with Interrupted only
-// where no row has finished or none is to be kept.
+// Runs all rows. The next may start before one has ended if rows_at_a_time allows it. Throws Interrupted only
+// if no row has finished or none is to be kept.
 RowsThatRan run_rows(const Study& study, const StudyInputs& inputs, const RunStudyOptions& options) {
   RowsThatRan ran{std::vector<PolicyResult>(study.policies.size())};
   std::atomic<std::size_t> unfinished = 0;

@@ -23,14 +23,14 @@ static std::optional<int> variable(const char* name) {
   return text == nullptr ? std::nullopt : number_of(text);
 }
 
-// SLURM_NTASKS is there in a batch script, too, whose one process is no rank: the step's own count is not.
+// A batch script has SLURM_NTASKS, too, though its one process is no rank. Only a step has this count.
 constexpr const char* kRanks[][2] = {{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
                                      {"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"},
                                      {"PMI_RANK", "PMI_SIZE"},
                                      {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"}};
 
-// The process's rank and the number of ranks, as mpirun (Open MPI, MPICH and its kin) and srun tell it in the
-// environment; nothing for a process on its own.
+// The process's rank and the number of ranks from the environment of mpirun (Open MPI, MPICH and its
+// relatives) or srun. Nothing for a single process.
 static std::optional<Share> share_of_ranks() {
   for (const auto& [rank, size] : kRanks) {
     const auto index = variable(rank), count = variable(size);

@@ -1,4 +1,4 @@
-// The cases of a run that this process computes, where several machines share them.
+// The cases that this process computes, if several machines share a run.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@ struct Share {
   int index = 0, count = 1;
 
   [[nodiscard]] bool is_all() const { return count == 1; }
-  // Cases are dealt out in turn, so that shares are alike where neighbours cost alike.
+  // Cases are dealt in turn, so that shares are alike if neighbours cost alike.
   [[nodiscard]] bool has(std::size_t number) const {
     return number % static_cast<std::size_t>(count) == static_cast<std::size_t>(index);
   }
@@ -21,7 +21,7 @@ struct Share {
 // "1/4", 0 <= i < n. Throws UserError.
 Share parse_share(const std::string& text, const std::string& where);
 
-// `text` where it is given, else the ranks', else all. Throws UserError.
+// The share in `text`, else the ranks' share, else everything. Throws UserError.
 Share chosen_share(const std::string& text);
 
 }  // namespace equipoise

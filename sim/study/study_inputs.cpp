@@ -28,9 +28,9 @@ DocumentSet documents_of(const Study& study, const Trace& trace) {
 StudyInputs load_inputs(const Study& study) {
   Profile profile =
       naming(study.file + ": cluster.profile", [&] { return Profile::load(study.cluster.profile); });
-  (void)power_of(profile);  // a fault of it is an error before anything runs
+  (void)power_of(profile);  // so that a fault is an error before anything runs
   auto [trace, documents] = naming(study.file, [&] {
-    (void)RunModels(study, study.layout, profile);  // throws where the profile cannot price the layout
+    (void)RunModels(study, study.layout, profile);  // throws if the profile cannot price the layout
     Trace read = load_trace(study);
     DocumentSet batches = documents_of(study, read);
     return std::pair(std::move(read), std::move(batches));
@@ -39,7 +39,7 @@ StudyInputs load_inputs(const Study& study) {
 }
 
 void use_one_rule(const std::vector<Study*>& cases) {
-  std::map<std::string, bool> measured;  // of each profile
+  std::map<std::string, bool> measured;  // by profile
   std::vector<Study*> alone;
   bool any_counts = false;
   for (Study* const study : cases) {
@@ -68,27 +68,27 @@ std::string resolved(const Study& study, const std::string& path) {
   return (std::filesystem::path(study.directory) / path).lexically_normal().string();
 }
 
-// Windows that the study's steps take.
+// How many windows the study's steps take.
 std::int64_t windows_needed(const Study& study) {
   return study.steps * study.batch.sequences_per_step;
 }
 
-// Full windows that the loader cuts from documents of these lengths.
+// How many full windows the loader cuts from documents of these lengths.
 std::int64_t full_windows(const Study& study, const std::vector<std::int64_t>& lengths) {
   const std::int64_t window = study.batch.context_window;
   std::int64_t windows = 0;
-  std::int64_t filled = 0;  // of the open window
+  std::int64_t filled = 0;  // tokens in the open window
   for (const std::int64_t length : lengths) {
     filled += loaded_length(length, study.batch);
     if (filled < window) continue;
-    const bool drop = study.loader == LoaderTail::drop;  // what the full window cuts off
+    const bool drop = study.loader == LoaderTail::drop;  // drops what the full window cuts off
     windows += drop ? 1 : filled / window;
     filled = drop ? 0 : filled % window;
   }
   return windows;
 }
 
-// Documents that the loader keeps.
+// How many documents the loader keeps.
 std::int64_t documents_kept(const Study& study, const std::vector<std::int64_t>& lengths) {
   return std::count_if(lengths.begin(), lengths.end(),
                        [&](std::int64_t length) { return loaded_length(length, study.batch) > 0; });
@@ -101,14 +101,14 @@ bool has_enough(const Study& study, const Trace& trace) {
                        : full_windows(study, trace.lengths) >= windows_needed(study);
 }
 
-// Draws documents until the study has enough: the mean of a heavy-tailed distribution is not known
-// beforehand, nor what the loader drops. `times` as many to begin with.
+// Draws documents until the study has enough, beginning with `times` as many. Neither the mean of a
+// heavy-tailed distribution nor what the loader drops is known beforehand.
 Trace synthesize_enough(const Study& study, const std::string& name, std::int64_t documents,
                         std::uint64_t seed, std::int64_t times = 1) {
   constexpr std::int64_t kFirstDraw = 4096;
   if (documents > 0) return synthesize(name, documents, seed);
   const std::int64_t counted = study.steps * study.batch.documents_per_step;
-  if (counted > kMostDocuments) return synthesize(name, counted, seed);  // which says how many it may be
+  if (counted > kMostDocuments) return synthesize(name, counted, seed);  // its error states the limit
   const std::int64_t least = times * (counted > 0 ? counted : kFirstDraw);
   for (std::int64_t count = std::min(least, kMostDocuments);; count = std::min(2 * count, kMostDocuments)) {
     Trace trace = synthesize(name, count, seed);
@@ -116,8 +116,8 @@ Trace synthesize_enough(const Study& study, const std::string& name, std::int64_
   }
 }
 
-// Documents of one length: each window takes as many as reach its end, or what is cut off goes on in the
-// next.
+// Documents of one length: each window takes as many as reach its end, and the part that is cut off may
+// continue in the next.
 std::int64_t uniform_documents(const Study& study, std::int64_t length) {
   if (study.batch.documents_per_step > 0) return study.steps * study.batch.documents_per_step;
   const std::int64_t window = study.batch.context_window;
@@ -126,7 +126,7 @@ std::int64_t uniform_documents(const Study& study, std::int64_t length) {
   return windows_needed(study) * window / length + 1;
 }
 
-// A file's documents, in the order that `seed` draws where the study asks for one.
+// A file's documents, in the order that `seed` draws if the study asks for one.
 Trace read_file(const Study& study, const std::string& file, std::uint64_t seed) {
   TraceReadOptions options;
   options.column = study.trace.column;
@@ -140,8 +140,7 @@ Trace read_file(const Study& study, const std::string& file, std::uint64_t seed)
 
 Trace load_mixture(const Study& study) {
   const TraceSource& source = study.trace;
-  // A source ends the mixture when it is used up. Those that are drawn are drawn longer until it is enough,
-  // or until that does not lengthen it.
+  // A source ends the mixture when it is used up. Drawn sources are lengthened until that no longer helps.
   std::size_t before = 0;
   for (std::int64_t times = 1;; times *= 4) {
     std::vector<Trace> parts;
@@ -203,7 +202,7 @@ struct TableSources {
   std::int64_t samples = 0;
 };
 
-// Nothing where it is no text: a profile may be anybody's, and only what prices is checked.
+// Nothing if it is no text: anybody may write a profile, and only its prices are checked.
 std::string text_of(const json& node, const char* key) {
   const auto found = node.find(key);
   return found != node.end() && found->is_string() ? found->get<std::string>() : "";
@@ -215,7 +214,7 @@ void add_text(const json& node, std::vector<std::string>& list) {
     for (const json& item : node) add_text(item, list);
 }
 
-// Collects from a table and all below it; a table is what has a provenance.
+// Collects from a table and all tables below it; a table has a provenance.
 void collect(const json& node, TableSources& out) {
   if (!node.is_object()) return;
   if (const auto own = node.find("provenance"); own != node.end() && own->is_object()) {

@@ -1,4 +1,4 @@
-// What all policies of a study share, its profile and its documents, and what else is read from files.
+// What all policies of a study share: its profile, its documents, and other contents of files.
 #pragma once
 
 #include <vector>
@@ -17,25 +17,25 @@ struct StudyInputs {
   Profile profile;
   Trace trace;
   DocumentSet documents;
-  PlansOfRows plans;  // of rows that have theirs from a file
+  PlansOfRows plans;  // of rows that read theirs from a file
 };
 
-// Throws UserError: an unknown profile, a trace that is too short, a layout that the profile cannot price, a
-// file that is no plan.
+// Throws UserError for an unknown profile, a trace that is too short, a layout that the profile cannot price,
+// or a file that is no plan.
 StudyInputs load_inputs(const Study& study);
 
-// A table over several profiles has one rule: where a preset's slowdowns would count in some of its cases and
-// not in others, whose kernels somebody measured, they are carried over to all that do not state the rule
-// themselves. Says so in the notes of those. Throws UserError.
+// A table over several profiles has one rule. If a preset's slowdowns would apply in some cases and not in
+// others, whose kernels were measured, they are carried over to all cases that do not state the rule. Their
+// notes say so. Throws UserError.
 void use_one_rule(const std::vector<Study*>& cases);
-// What it does to a study whose slowdowns are carried over.
+// Carries the slowdowns over in one study.
 void carry_slowdowns(Study& study);
 
-// The trace as the study's global batches. Throws UserError where it is too short.
+// The trace as the study's global batches. Throws UserError if it is too short.
 DocumentSet documents_of(const Study& study, const Trace& trace);
 
 // The documents of a study: a recorded file, a published distribution, a mixture, or one length for all.
-// Throws UserError. `documents` is how many a source without an end must give.
+// `documents` says how many an endless source must give. Throws UserError.
 Trace load_trace(const Study& study);
 
 // --- Where they come from
@@ -46,8 +46,8 @@ Trace load_trace(const Study& study);
 std::vector<InputSource> sources_of(const Study& study, const StudyInputs& inputs,
                                     const RunStudyOptions& options);
 
-// The lengths that a policy is given: a document cut at a window border counts as its pieces, since each
-// attends only to itself. From the first bin that holds something to the last. O(slices).
+// The lengths that a policy receives, from the first bin that holds something to the last. A document cut at
+// a window border counts as its pieces, since each attends only to itself. O(slices).
 std::vector<LengthBin> length_bins(const DocumentSet& documents);
 
 }  // namespace equipoise

@@ -1,4 +1,4 @@
-// What comes out of a study: a row a policy, and what all rows share.
+// The result of a study: a row for each policy, and what all rows share.
 #pragma once
 
 #include <cstddef>
@@ -21,12 +21,12 @@
 
 namespace equipoise {
 
-// How a policy of a study ended. What cannot run here is a row with its reason, never the end of the study.
+// How a policy of a study ended. One that cannot run is a row with its reason and does not end the study.
 enum class RowStatus : std::uint8_t {
   ok,
-  oom,          // the plan, or what a GPU holds with any plan, does not fit into memory
+  oom,          // the plan, or what a GPU holds under any plan, does not fit into memory
   unplaceable,  // the policy cannot place a document
-  refused,      // the policy, the sharding or the schedule refuses what it is given
+  refused,      // the policy, the sharding or the schedule refuses its input
 };
 
 inline constexpr std::string_view kRowStatusNames[] = {"ok", "oom", "unplaceable", "refused"};
@@ -34,9 +34,9 @@ constexpr const char* name_of(RowStatus status) {
   return kRowStatusNames[at(status)].data();
 }
 
-// When the op that sets the peak ran, in its step.
+// When, in its step, the op ran that sets the peak.
 struct PeakMoment {
-  int step = -1;  // -1: no step ran
+  int step = -1;  // -1 if no step ran
   std::optional<TimeSpan> op;
 };
 
@@ -45,15 +45,15 @@ struct DrawnMicroBatch {
   std::int64_t tokens = 0;
   std::int64_t slices = 0;
   std::int64_t longest = 0;  // tokens of its longest slice
-  std::string documents;     // the first of their ids
-  Picoseconds forward = 0;   // through all stages, alone
+  std::string documents;     // the first of its documents' ids
+  Picoseconds forward = 0;   // time through all stages, alone
 };
 
 struct DrawnLane {
   int lane = 0;
   int context = 1;
   std::vector<DrawnMicroBatch> micro_batches;
-  std::vector<StageOp> ops;  // by stage, in time order
+  std::vector<StageOp> ops;  // by stage, in order of time
 };
 
 struct DrawnStep {
@@ -61,11 +61,11 @@ struct DrawnStep {
   std::string why;  // "median time", "slowest, most memory", ...
   Picoseconds makespan = 0, pipeline = 0;
   int lanes_of_step = 0;
-  std::vector<DrawnLane> lanes;  // the last to end first; fewer than lanes_of_step where there is no room
+  std::vector<DrawnLane> lanes;  // last to end first; fewer than lanes_of_step if there is no room
 };
 
 struct RowDetails {
-  int typical_step = -1;  // of median time among full steps; -1: no step ran
+  int typical_step = -1;  // the median step in time among full steps; -1 if no step ran
   std::vector<DrawnStep> steps;
   int memory_step = -1;
   std::vector<MemoryPeak> stage_peaks;        // by stage, in memory_step
@@ -73,7 +73,7 @@ struct RowDetails {
   std::string critical_path;                  // the JSON of critical_path/LABEL.json; empty at stage fidelity
 };
 
-// Out of memory is a result: which GPU, when, how much it needed.
+// Out of memory is a result: it says which GPU, when, and how much it needed.
 struct OutOfMemory {
   int step = 0;
   int lane = 0;
@@ -85,18 +85,18 @@ struct OutOfMemory {
 };
 
 struct PolicyResult {
-  PolicyRun run;  // with everything that was derived filled in
+  PolicyRun run;  // with all derived values filled in
   RowStatus status = RowStatus::ok;
-  Notes reasons;                // why it did not run, then what would make it; empty where ok
-  std::optional<RunsIn> runs_in;  // of the study's framework; none: nothing is known of that
-  Notes needs;                    // what it needs that the framework does not have
-  bool memory_ignored = false;  // oom, and yet simulated
+  Notes reasons;                  // why it did not run, then what would make it run; empty if ok
+  std::optional<RunsIn> runs_in;  // in the study's framework; none if that is unknown
+  Notes needs;                    // what it needs that the framework lacks
+  bool memory_ignored = false;    // oom, but simulated
   OutOfMemory memory_fault;     // where oom
   Metrics metrics;
   MemoryPeak peak;
   PeakMoment peak_moment;
   double capacity_bytes = 0;
-  bool memory_tight = false;  // ok, and less is free than cluster.memory_headroom asks for
+  bool memory_tight = false;  // ok, but less memory is free than cluster.memory_headroom asks for
   double pack_ms = 0;  // measured, mean per global batch
   RangeUse use;
   Notes notes;
@@ -108,25 +108,24 @@ struct PolicyResult {
   std::vector<double> gpu_compute;
   int gpu_tensor = 1;
   int gpus_per_node = 1;
-  Layout layout;       // the study's, with what the policy changes
-  std::string shard;   // the rule that ran: of static-best the better of its two; empty where nothing did
+  Layout layout;       // the study's, with the policy's changes
+  std::string shard;   // the rule that ran: for static-best the better of its two; empty if nothing ran
   Plan plan;           // with keep_plans
   RowDetails details;  // with options.details
 
-  // Whether there are times and what follows from them.
+  // Whether there are times, and metrics that depend on them.
   [[nodiscard]] bool simulated() const { return status == RowStatus::ok || memory_ignored; }
 };
 
-// Where an input of a study comes from, and of which kind it is.
+// The origin of one of a study's inputs.
 struct InputSource {
   std::string what;   // "documents", "GEMM times"
-  std::string value;  // what it is here
+  std::string value;  // its name in this study
   std::string kind;   // measured, published, derived, simulated, stated (by the study), assumed; or several
   std::string from;   // sources as plain text; may be empty
 };
 
-// Document lengths of a study and the work that they cause: attention is quadratic in a document, so few
-// long ones make most of it.
+// Document lengths of a study and their work. Attention is quadratic, so a few long ones make most of it.
 struct LengthBin {
   std::int64_t begin = 1, end = 2;  // tokens: begin <= length < end, powers of two
   std::int64_t documents = 0;
@@ -143,24 +142,24 @@ struct StudyResult {
   std::int64_t tokens = 0;
   std::int64_t dropped_tokens = 0;
   std::size_t batches = 0;   // global batches that the loader made
-  double max_delay = 1;      // iterations: the largest mean delay of a row that is called fastest
-  double tokens_of_job = 0;  // whose time and price are said; 0: none
+  double max_delay = 1;      // iterations: the largest mean delay of a row that may be called fastest
+  double tokens_of_job = 0;  // tokens of the job whose time and price are printed; none if 0
   std::string profile;
-  // How much slower the framework runs kernels on the profile's GPU than alone; empty: none priced.
+  // How much slower than alone the framework runs kernels on the profile's GPU; empty if no kernel is priced.
   Notes kernels;
   SlowdownRule slowdowns = SlowdownRule::alone;
-  StepFamily family;                          // of its steps
+  StepFamily family;                            // of the study's steps
   std::optional<ExpectedError> expected_error;  // none: unknown
-  Notes kernel_errors;                        // what its own fits state where that is unknown; empty: nothing
-  std::optional<Note> mfu_peak;               // what MFU is a share of; empty: the profile does not say
-  Notes notes;                                // of the framework on the profile's GPU
-  std::optional<Note> network_note;  // where its times are from elsewhere; said once, at the study's end
+  Notes kernel_errors;                          // what the profile's fits state if that is unknown
+  std::optional<Note> mfu_peak;                 // what MFU is a share of; empty if the profile does not say
+  Notes notes;                                  // on the framework with the profile's GPU
+  std::optional<Note> network_note;  // if the network is another cluster's; printed after the study
   Fidelity fidelity = Fidelity::stage;
   std::vector<InputSource> sources;
   std::vector<LengthBin> lengths;
   std::vector<PolicyResult> policies;
   std::size_t baseline = 0;
-  bool incomplete = false;  // the user ended it before all rows had
+  bool incomplete = false;  // whether the user ended it before all rows were done
 };
 
 }  // namespace equipoise

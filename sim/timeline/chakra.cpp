@@ -32,7 +32,7 @@ enum class ChakraCollective : std::uint64_t {
 
 class Groups {
  public:
-  // Numbers start at 1: group 0 means everyone to ASTRA-sim.
+  // Numbers start at 1, since group 0 means everyone to ASTRA-sim.
   std::size_t number(const std::vector<int>& members) {
     return numbers_.try_emplace(members, numbers_.size() + 1).first->second;
   }
@@ -68,7 +68,7 @@ ChakraCollective type_of(OpName name) {
     case OpName::dp_reduce:
       return ChakraCollective::reduce_scatter;
     default:
-      std::abort();  // a kernel, or cp_ring_step and pp_send, which are sends and receives
+      std::abort();  // kernels, and cp_ring_step and pp_send, which are sends and receives
   }
 }
 
@@ -84,7 +84,7 @@ class RankTrace {
   std::uint64_t kernel(std::string_view name, Picoseconds duration, double flops, double bytes,
                        const Ids& after) {
     begin(name, NodeType::compute, after);
-    // The difference of rounded sums.
+    // The difference of rounded sums, so that rounding errors do not add up.
     const auto micros = [](Picoseconds t) {
       return static_cast<std::uint64_t>(std::llround(static_cast<double>(t) / kPicosecondsPerMicrosecond));
     };
@@ -148,7 +148,7 @@ class RankTrace {
   Picoseconds busy_ = 0;
 };
 
-// Runs through the scheduled ops of one GPU.
+// Walks through the scheduled ops of one GPU.
 class RankNodes {
  public:
   RankNodes(const OpProgram& program, const RankGrid& grid, const std::vector<std::vector<int>>& gpus,
@@ -180,7 +180,7 @@ class RankNodes {
           receivers_[at(scheduled.input_op)] = {s, &scheduled};
     for (std::size_t i = 0; i < lane.stages[at(stage_)].size(); ++i) add(i);
   }
-  // Gradient buckets are reduced in the order in which they were filled; what follows waits for all.
+  // Gradient buckets are reduced in the order in which they were filled, and what follows waits for all.
   void finish() {
     if (program_.ends.empty()) return;
     const StageEnd& end = program_.ends[at(stage_)];
@@ -206,7 +206,7 @@ class RankNodes {
     std::vector<int> gpus;
     std::size_t number = 0;
   };
-  // Who needs a scheduled op's result: one of one other stage, or nobody there.
+  // The receiver of a scheduled op's result: a scheduled op of one other stage, or none.
   struct Receiver {
     int stage = 0;
     const ScheduledOp* scheduled = nullptr;
@@ -221,7 +221,7 @@ class RankNodes {
     if (is_new) known->second = numbered(members(sync, inside));
     return known->second;
   }
-  // `inside`: the all-to-all of a nested form, or of Ulysses.
+  // `inside` means the all-to-all of a nested form, or of Ulysses.
   [[nodiscard]] std::vector<int> members(SyncGroup sync, bool inside) const {
     std::vector<int> list;
     if (sync == SyncGroup::tensor)
@@ -244,9 +244,9 @@ class RankNodes {
     ChakraCollective type = type_of(name);
     if (name == OpName::dp_reduce && all_reduced_) {
       type = ChakraCollective::all_reduce;
-      bytes /= 2;  // counted once reduced and once gathered
+      bytes /= 2;  // the count includes one reduction and one gather
     }
-    // What a rank puts into a gather is its share of the result.
+    // A rank contributes its share of the result to a gather.
     if (type == ChakraCollective::all_gather) bytes /= static_cast<double>(group.gpus.size());
     return trace_.collective(name_of(name), type, bytes, group.number, after);
   }
@@ -276,7 +276,7 @@ class RankNodes {
   }
 
   void steps(const OpBlock& block) {
-    Ids exchange;  // of experts, with what runs under it up to `under_end`
+    Ids exchange;  // an exchange of experts, with the ops under it up to `under_end`
     std::size_t under_end = 0;
     for (std::size_t s = 0; s < block.steps.size(); ++s) {
       const OpStep& first = block.steps[s];
@@ -297,7 +297,7 @@ class RankNodes {
     }
   }
 
-  // The nodes of one op; none where it takes no time here and waits for nobody.
+  // The nodes of one op; none if it takes no time here and waits for nobody.
   Ids step(const OpBlock& block, std::size_t s, const Ids& after) {
     const OpStep& step = block.steps[s];
     const Picoseconds duration = block.durations[s * at(lane_->context) + at(c_)];
@@ -313,7 +313,7 @@ class RankNodes {
     }
     const Group& group = group_of(step.sync, step.name);
     if (group.gpus.size() < 2) return {};
-    // CP ranks that take part in one collective say the same of it.
+    // CP ranks in one collective must state the same bytes.
     const double bytes = step.sync == SyncGroup::tensor ? block.work(step, at(c_)).bytes : step.bytes;
     if (step.name == OpName::cp_ring_step) return ring(step, group.gpus, after);
     if (!step.background) return {collective(step.name, bytes, group, after)};
@@ -344,7 +344,7 @@ class RankNodes {
   [[nodiscard]] double bytes_of(const ScheduledOp& scheduled) const {
     return lane_->transfer_bytes.empty() ? 0 : lane_->transfer_bytes[at(scheduled.transfer) + at(c_)];
   }
-  // A scheduled op's result goes to one other stage, so its place names the transfer.
+  // A scheduled op's result goes to one other stage, so its place identifies the transfer.
   [[nodiscard]] std::int64_t tag(int stage, int index) const {
     return tag_base_ + (static_cast<std::int64_t>(stage) << 12) + index;
   }
@@ -357,8 +357,8 @@ class RankNodes {
   Groups& groups_;
   int stage_, replica_, t_;
   Group everyone_;
-  std::map<std::pair<SyncGroup, bool>, Group> groups_of_;  // of the current lane
-  std::vector<Receiver> receivers_;                        // of its scheduled ops on this stage
+  std::map<std::pair<SyncGroup, bool>, Group> groups_of_;  // for the current lane
+  std::vector<Receiver> receivers_;                        // for its scheduled ops on this stage
   const OpLane* lane_ = nullptr;
   int c_ = 0;
   std::int64_t tag_base_ = 0;

@@ -17,7 +17,7 @@ using namespace protobuf;
 constexpr std::size_t kBufferBytes = 1 << 20;
 constexpr std::uint64_t kSequence = 1;         // all packets form one sequence
 constexpr std::uint64_t kSequenceCleared = 1;  // sequence_flags of the first packet
-constexpr std::uint64_t kNeedsState = 2;       // and of those that use interned names
+constexpr std::uint64_t kNeedsState = 2;       // of packets that use interned names
 constexpr std::int64_t kPicosecondsPerNanosecond = 1000;
 
 // Field numbers of perfetto_trace.proto.

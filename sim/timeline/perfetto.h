@@ -76,22 +76,22 @@ struct TraceArgument {
 
 class PerfettoWriter {
  public:
-  // Throws UserError where the file cannot be made.
+  // Throws UserError if the file cannot be created.
   explicit PerfettoWriter(const std::string& path);
-  ~PerfettoWriter();  // without close(): the temporary file is removed
+  ~PerfettoWriter();  // removes the temporary file unless close() was called
   PerfettoWriter(const PerfettoWriter&) = delete;
   PerfettoWriter& operator=(const PerfettoWriter&) = delete;
 
-  // A track below `parent` (0: at the top); siblings keep the order of `rank`.
+  // Adds a track below `parent` (0 is the top); siblings are in the order of `rank`.
   TrackId add_track(std::string_view name, TrackId parent = 0, int rank = 0);
-  // A counter's track; `unit` is shown next to the value, e.g. "bytes".
+  // Adds a counter's track; `unit` is shown next to the value, e.g. "bytes".
   TrackId add_counter(std::string_view name, std::string_view unit, TrackId parent = 0);
 
-  // Interns a slice's or an argument's name; the same text gives the same number.
+  // Interns the name of a slice or an argument; equal texts give equal numbers.
   NameId slice_name(std::string_view text);
   NameId argument_name(std::string_view text);
 
-  // `flows` leave this slice; `arriving` end in it: arrows between slices of equal flow number.
+  // `flows` leave this slice and `arriving` end in it; slices of equal flow number are joined by arrows.
   void begin(TrackId track, std::int64_t picoseconds, NameId name,
              std::span<const TraceArgument> arguments = {}, std::span<const std::uint64_t> flows = {},
              std::span<const std::uint64_t> arriving = {});
@@ -102,7 +102,7 @@ class PerfettoWriter {
   }
   void count(TrackId counter, std::int64_t picoseconds, std::int64_t value);
 
-  // Completes the file. Throws UserError where it cannot be written.
+  // Completes the file. Throws UserError if it cannot be written.
   void close();
   [[nodiscard]] std::int64_t bytes() const { return bytes_; }
 
@@ -115,11 +115,11 @@ class PerfettoWriter {
   void flush();
 
   std::string path_, temporary_;
-  gzFile_s* file_ = nullptr;          // of zlib, which also writes without compressing
-  std::vector<std::uint8_t> buffer_;  // whole packets on their way to the file
-  std::vector<std::uint8_t> packet_;  // the packet being made
+  gzFile_s* file_ = nullptr;          // from zlib, which can also write uncompressed
+  std::vector<std::uint8_t> buffer_;  // whole packets that wait to be written
+  std::vector<std::uint8_t> packet_;  // the packet under construction
   std::vector<std::uint8_t> event_;   // a message inside it
-  std::vector<std::uint8_t> nested_;  // and inside that
+  std::vector<std::uint8_t> nested_;  // a message inside event_
   std::unordered_map<std::string, NameId> slice_names_, argument_names_;
   TrackId next_track_ = 1;
   std::int64_t bytes_ = 0;

@@ -14,14 +14,14 @@ static std::string op_text(const ScheduleOp& op) {
   return op.virtual_stage > 0 ? text + "." + std::to_string(op.virtual_stage) : text;
 }
 
-// Ops beyond the plan's micro-batches hold no documents: they keep a lane in step with others.
+// Ops beyond the plan's micro-batches have no documents: they keep a lane in step with others.
 static const MicroBatch& micro_batch_of(const Step& step, int lane, int number) {
   static const MicroBatch kEmpty;
   const auto& micro_batches = step.lanes[at(lane)].micro_batches;
   return at(number) < micro_batches.size() ? micro_batches[at(number)] : kEmpty;
 }
 
-// While layer `i` of an op is at work: equal steps from its first to its last.
+// Memory during layer `i` of an op, interpolated in equal steps from its first to its last layer.
 static MemoryParts during(const OpMemory& op, int i) {
   if (op.layers < 2) return op.first;
   const double share = static_cast<double>(i) / (op.layers - 1);
@@ -41,7 +41,7 @@ std::string documents_text(const MicroBatch& micro_batch) {
 }
 
 // When each layer of a scheduled op begins on each rank. A repetition of a block is a layer if it has
-// attention (the embedding and the head have none).
+// attention, which the embedding and the head do not.
 class LayerStarts {
  public:
   explicit LayerStarts(std::size_t ranks) : ranks_(ranks) {}
@@ -70,20 +70,20 @@ class LayerStarts {
   struct Rank {
     bool any = false;
     std::uint32_t run = 0, repetition = 0;  // of the current layer
-    Picoseconds start = 0;                  // of the repetition
+    Picoseconds start = 0;                  // when the repetition began
     bool counted = false;
     std::vector<Picoseconds> starts;
   };
   std::vector<Rank> ranks_;
 };
 
-// What the ops of a scheduled op work on.
+// The data that the ops of a scheduled op work on.
 struct OpLoad {
   std::string documents;
-  std::span<const std::int64_t> rank_tokens;  // by CP rank; empty: unknown
+  std::span<const std::int64_t> rank_tokens;  // by CP rank; empty if unknown
 };
 
-// Writes the ops of one scheduled op, of the ranks selected. One that begins a pair has the ops of both.
+// Writes the ops of one scheduled op on the selected ranks. The first op of a pair has the ops of both.
 // Kernels and collectives that work on tokens name them.
 class ScheduledOpSlices final : public OpSink {
  public:
@@ -115,7 +115,7 @@ class ScheduledOpSlices final : public OpSink {
     if (!TimelineSelection::selects(timeline_.selection_.ranks, c) ||
         (t > 0 && !timeline_.selection_.all_tensor_ranks))
       return;
-    // The SMs that an exchange takes from compute are drawn where the compute runs, not across the exchange.
+    // The SMs that an exchange takes from compute are drawn where the compute runs, not along the exchange.
     const Stream stream = what.name == OpName::taken_sms ? Stream::compute : what.stream;
     const TrackId track = timeline_.stream_track(lane_, stage_, c, t, stream);
     arguments_.clear();
@@ -189,7 +189,7 @@ void Timeline::end_slice(TrackId track, Picoseconds when) {
   ++slices_;
 }
 
-// Distinct for up to 4,096 steps of 131,072 lanes, 512 stages, 32,768 ops a stage and 2,048 ranks a lane; 0
+// Unique for up to 4,096 steps of 131,072 lanes, 512 stages, 32,768 ops per stage and 2,048 ranks per lane; 0
 // is no flow.
 std::uint64_t Timeline::flow_of(int lane, int stage, int index, int rank) const {
   std::uint64_t flow = step_number_;
@@ -255,7 +255,7 @@ void Timeline::write_scheduled_op(const Step& step, const OpProgram& program, co
   });
 }
 
-// Transfers to this scheduled op, on the receiver; those that overlap lie on rows of their own.
+// Writes transfers to this scheduled op at the receiver; overlapping ones are on separate rows.
 void Timeline::write_transfers(const OpProgram& program, const OpResult& result, int lane, int stage,
                                int index) {
   const OpLane& l = program.lanes[at(lane)];
@@ -276,7 +276,6 @@ void Timeline::write_transfers(const OpProgram& program, const OpResult& result,
   }
 }
 
-// On a row of the receiver that is free.
 void Timeline::write_transfer(TrackId parent, const ScheduleOp& op, const TimeSpan& span) {
   auto& rows = transfer_rows_[{parent, op.kind == OpKind::B ? 1 : 0}];
   auto row = std::ranges::find_if(rows, [&](const auto& one) { return one.second <= offset_ + span.start; });
@@ -316,7 +315,7 @@ void Timeline::write_end(const OpProgram& program, const OpResult& result, int s
   }
 }
 
-// The CP rank that holds the most tokens of the step; ties go to the lowest.
+// The CP rank with the most tokens in the step; at a tie the lowest.
 int Timeline::fullest_rank(const Step& step, const StepLoads& loads, int lane) {
   const auto context = at(step.lanes[at(lane)].context);
   std::vector<std::int64_t> tokens(context, 0);
@@ -425,7 +424,7 @@ void RankCounters::begin_step(RankLoad load, Picoseconds now) {
 void RankCounters::op(const ScheduleOp& op, Picoseconds start, Picoseconds end,
                       std::span<const Picoseconds> layer_starts) {
   const auto j = static_cast<std::size_t>(op.micro_batch);
-  if (j >= load_.micro_batches.size()) return;  // it only keeps the lane in step with others
+  if (j >= load_.micro_batches.size()) return;  // the op only keeps the lane in step with others
   if (selection_.tokens) {
     const bool frees = op.kind == (load_.splits_backward ? OpKind::W : OpKind::B);
     if (op.kind == OpKind::F || op.kind == OpKind::R) in_flight_ += load_.rank_tokens[j];

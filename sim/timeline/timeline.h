@@ -37,7 +37,7 @@ struct CounterSelection {
   bool tokens = true;
 };
 
-// What a rank holds of the micro-batches of one step. Without a memory model only tokens are counted.
+// What a rank holds of the micro-batches of one step. Without a memory model it has only tokens.
 struct RankLoad {
   const MemoryModel* memory = nullptr;
   std::span<const MicroBatch> micro_batches;
@@ -57,11 +57,11 @@ struct RankLoad {
 class RankCounters {
  public:
   RankCounters(PerfettoWriter& writer, TrackId parent, CounterSelection selection);
-  RankCounters(const RankCounters&) = delete;  // memory_ looks into load_
+  RankCounters(const RankCounters&) = delete;  // because memory_ refers to load_
   RankCounters& operator=(const RankCounters&) = delete;
 
   void begin_step(RankLoad load, Picoseconds now);
-  // The rank's next op, in the order of the schedule.
+  // Adds the rank's next op, in the order of the schedule.
   void op(const ScheduleOp& op, Picoseconds start, Picoseconds end,
           std::span<const Picoseconds> layer_starts = {});
 
@@ -83,8 +83,8 @@ class RankCounters {
   std::int64_t in_flight_ = 0;
 };
 
-// Empty lists: all. `ranks` are CP ranks of a lane; of a TP group only the first is written unless
-// all_tensor_ranks.
+// Empty lists select everything. `ranks` are CP ranks of a lane. Only the first rank of a TP group is written
+// unless all_tensor_ranks is set.
 struct TimelineSelection {
   std::vector<int> lanes, stages, ranks;
   bool all_tensor_ranks = false;
@@ -95,14 +95,14 @@ struct TimelineSelection {
   }
 };
 
-// What the counters of a step are computed from; without it only whole micro-batches are counted.
+// What the counters of a step are computed from. Without it they count only whole micro-batches.
 struct StepLoads {
   const MemoryModel* memory = nullptr;
   const std::vector<LaneTokens>* lanes = nullptr;  // StepWork::lane_tokens
   bool recompute_ahead = false;
 };
 
-// "3, 4, 7, ...": ids of a micro-batch's first documents.
+// "3, 4, 7, ...": the ids of a micro-batch's first documents.
 std::string documents_text(const MicroBatch& micro_batch);
 
 class LayerStarts;
@@ -111,7 +111,7 @@ class Timeline {
  public:
   explicit Timeline(const std::string& path, TimelineSelection selection = {});
 
-  // Appends a step after the ones before it. `step`: the plan's, for the arguments of slices.
+  // Appends a step after earlier ones. `step` is the plan's, for the arguments of slices.
   void add(const Step& step, const OpProgram& program, const OpOptions& options, const OpResult& result,
            const StepLoads& loads = {});
   // Needs StepOptions::record_ops.
@@ -122,7 +122,7 @@ class Timeline {
 
  private:
   friend class ScheduledOpSlices;
-  using TrackKey = std::tuple<int, int, int, int>;  // lane, stage, rank, stream or another kind
+  using TrackKey = std::tuple<int, int, int, int>;  // lane, stage, rank, stream or one of the kinds below
   static constexpr int kRank = 100, kStage = 101, kLane = 102, kEnd = 103;  // kinds other than the streams
   static constexpr int kNone = -1;
   static constexpr auto selects = TimelineSelection::selects;
@@ -147,10 +147,10 @@ class Timeline {
                 std::span<const std::uint64_t> flows, std::span<const std::uint64_t> arriving);
   void end_slice(TrackId track, Picoseconds at);
   static int fullest_rank(const Step& step, const StepLoads& loads, int lane);
-  // The rank's counters, at the begin of a step; null where none are selected.
+  // The rank's counters at the beginning of a step; null if none are selected.
   RankCounters* begin_counters(const Step& step, const StepLoads& loads, int lane, int stage, int rank,
                                bool splits_backward);
-  // The arrow that leaves a scheduled op on a rank, to whoever it feeds.
+  // The number of the arrow from a scheduled op on a rank to its receiver.
   [[nodiscard]] std::uint64_t flow_of(int lane, int stage, int index, int rank) const;
 
   PerfettoWriter writer_;
@@ -158,8 +158,8 @@ class Timeline {
   std::map<TrackKey, TrackId> tracks_;
   std::map<TrackKey, std::unique_ptr<RankCounters>> counters_;
   std::map<std::pair<TrackId, int>, std::vector<std::pair<TrackId, Picoseconds>>>
-      transfer_rows_;       // with their last end
-  Picoseconds offset_ = 0;  // of the current step
+      transfer_rows_;       // with the end of their last slice
+  Picoseconds offset_ = 0;  // begin of the current step
   std::uint64_t step_number_ = 0;
   std::int64_t slices_ = 0;
 };
@@ -185,7 +185,7 @@ struct ChakraFacts {
 };
 
 // Writes folder/step.GPU.et for every GPU, and folder/comm_groups.json. With folded TP every rank of a TP
-// group gets the group's nodes. Throws UserError where a file cannot be written.
+// group gets the group's nodes. Throws UserError if a file cannot be written.
 ChakraFacts write_chakra(const std::string& folder, const OpProgram& program, const RankGrid& grid,
                          bool gradients_all_reduced);
 

@@ -1,5 +1,4 @@
-// Timelines at stage fidelity: a track per CP rank with the schedule's ops, and rows of the transfers that
-// bring their inputs.
+// Timelines at stage fidelity: a track per CP rank with the schedule's ops, and rows of their transfers.
 #include <algorithm>
 #include <array>
 #include <optional>
@@ -10,10 +9,11 @@
 namespace equipoise {
 namespace {
 
-// What makes an op's input: micro-batch, virtual stage of the sender, and which of its results.
+// Identifies an op's input: micro-batch, virtual stage of the sender, and which of its results.
 using Sender = std::tuple<int, int, OpKind>;
 
-// A micro-batch has an F, or a D and later an R: no two of its ops on a stage send the same.
+// What an op sends, if anything. A micro-batch has an F, or a D and later an R, so no two of its ops on a
+// stage send the same.
 std::optional<Sender> sends(const ScheduleOp& op, int virtual_stage) {
   if (op.kind == OpKind::W) return std::nullopt;
   return Sender{op.micro_batch, virtual_stage, op.kind == OpKind::D ? OpKind::F : op.kind};
@@ -29,11 +29,10 @@ std::optional<Sender> input_of(const ScheduleOp& op, int virtual_stage, const Vi
 
 }  // namespace
 
-// The ops of one lane, one row per stage, each in time order; and the place in its row of the op that sends
-// each input.
+// The ops of one lane, one row per stage in order of time, and the place in its row of each input's sender.
 struct Timeline::LaneRows {
   std::map<int, std::vector<const StageOp*>> by_stage;
-  std::map<Sender, std::pair<int, int>> senders;  // stage, place in its row
+  std::map<Sender, std::pair<int, int>> senders;  // stage, and place in its row
   int stages = 1;
   VirtualStages order;
 
@@ -50,7 +49,7 @@ struct Timeline::LaneRows {
           senders[*what] = {stage, static_cast<int>(i)};
     }
   }
-  // Where a micro-batch goes through one model chunk of each rank only, of two, it came from either end.
+  // The direction of a micro-batch that goes through one of two model chunks of each rank.
   [[nodiscard]] VirtualStages order_of(const std::vector<const StageOp*>& ops) const {
     int chunks = 1;
     bool first_in_second = false;
@@ -64,7 +63,7 @@ struct Timeline::LaneRows {
   [[nodiscard]] int virtual_stage(const StageOp& op) const { return op.op.virtual_stage * stages + op.stage; }
 };
 
-// Two ops that run as one (DualPipe's pairs) are drawn one after the other: `free` is when the rank's row is.
+// Draws two ops that run as one (DualPipe's pairs) one after the other; `free` is when the rank's row is.
 void Timeline::write_rank_op(const Step& step, const LaneRows& rows, const StageOp& op, int place, int rank,
                              Picoseconds& free) {
   const RankOp& own = op.ranks[at(rank)];
@@ -83,7 +82,7 @@ void Timeline::write_rank_op(const Step& step, const LaneRows& rows, const Stage
   end_slice(track, free = std::max(start, own.op.end));
 }
 
-// Ops whose ranks are not known apart: from the first rank's begin to the last one's end.
+// Draws ops without times by rank from the first rank's begin to the last rank's end.
 void Timeline::write_stage_ops(const Step& step, const std::vector<const StageOp*>& row) {
   Picoseconds free = 0;
   for (const StageOp* op : row) {

@@ -26,7 +26,7 @@ using RatedGraph = boost::compressed_sparse_row_graph<boost::directedS, boost::n
 }  // namespace
 
 struct Fabric::Graph {
-  RatedGraph links;  // an edge's property: bytes a second
+  RatedGraph links;  // an edge's property is its bytes per second
 };
 
 Fabric::Fabric(const FabricOptions& options) : options_(options) {
@@ -164,7 +164,7 @@ void FairShare::share(std::span<Flow* const> flows) {
 
   std::size_t growing = flows.size();
   while (growing > 0) {
-    // The level at which the next links fill or the next flows reach their cap.
+    // The next level at which links fill or flows reach their cap.
     double level = std::numeric_limits<double>::infinity();
     for (const LinkId link : used_)
       if (claims_[link] > 0) level = std::min(level, left_[link] / as_double(claims_[link]));
@@ -172,7 +172,7 @@ void FairShare::share(std::span<Flow* const> flows) {
       if (stopped_[f] == 0) level = std::min(level, flows[f]->cap);
     for (const LinkId link : used_)
       tight_[link] = claims_[link] > 0 && left_[link] / as_double(claims_[link]) == level;
-    // Flows stop at the level; what they use together is taken from each link at once.
+    // Flows stop at the level; what they use together is subtracted once from each link.
     for (std::size_t f = 0; f < flows.size(); ++f) {
       const auto is_tight = [&](const LinkUse& use) { return tight_[use.link] != 0; };
       if (stopped_[f] != 0 || (flows[f]->cap > level && std::ranges::none_of(flows[f]->links, is_tight)))

@@ -27,18 +27,18 @@ using LinkId = std::uint32_t;
 
 struct LinkUse {
   LinkId link = 0;
-  std::int32_t times = 1;  // hops of the flow over this link
+  std::int32_t times = 1;  // how often the flow crosses this link
 };
 
 // How nodes are wired to leaf switches.
 enum class Wiring { rail, fat_tree };
-inline constexpr std::string_view kWiringNames[] = {"rail", "fat-tree"};  // as a study writes them
+inline constexpr std::string_view kWiringNames[] = {"rail", "fat-tree"};  // as a study spells them
 
 struct FabricOptions {
   int gpus = 1;
   int gpus_per_node = 1;
-  double nvlink_GBps = 0;  // needed where a node has two GPUs of these
-  double nic_GBps = 0;     // and where there are two nodes
+  double nvlink_GBps = 0;  // needed if a node has at least two GPUs
+  double nic_GBps = 0;     // needed if there are at least two nodes
   Wiring wiring = Wiring::rail;
   double oversubscription = 1;  // of the leaves' uplinks
   int nodes_per_pod =
@@ -54,7 +54,7 @@ class Fabric {
     double bytes_per_second = 0;
   };
 
-  // Throws UserError for counts or rates that make no network.
+  // Throws UserError if counts or rates make no network.
   explicit Fabric(const FabricOptions& options);
 
   [[nodiscard]] const FabricOptions& options() const { return options_; }
@@ -63,16 +63,15 @@ class Fabric {
   [[nodiscard]] Link link(LinkId id) const;
   [[nodiscard]] std::vector<double> capacities() const;  // by LinkId
 
-  // The links from one GPU to another, in order.
   [[nodiscard]] std::vector<LinkId> route(int from_gpu, int to_gpu) const;
-  // All hops of a ring over the GPUs in this order, each link with how often it is crossed; sorted by link.
+  // All hops of a ring over the GPUs in this order: each link with how often it is crossed, sorted by link.
   [[nodiscard]] std::vector<LinkUse> ring(const std::vector<int>& gpus) const;
   [[nodiscard]] std::vector<LinkUse> uses(const std::vector<LinkId>& route) const;
-  // Rate of a flow that has the network for itself.
+  // Rate of a flow that has the network to itself.
   [[nodiscard]] double alone(const std::vector<LinkUse>& uses) const;
 
  private:
-  // Vertices: GPUs, NICs, NVSwitches, leaves, spines.
+  // The functions below number vertices: GPUs, NICs, NVSwitches, leaves, spines.
   [[nodiscard]] Vertex nic(int of_gpu) const { return gpu(options_.gpus + of_gpu); }
   [[nodiscard]] Vertex nvswitch(int of_gpu) const {
     return nic(options_.gpus + of_gpu / options_.gpus_per_node);
@@ -85,7 +84,7 @@ class Fabric {
   FabricOptions options_;
   int nodes_ = 1;
   int leaves_ = 1;
-  struct Graph;  // of Boost.Graph, which only fabric.cpp includes; a link's id is its edge's index
+  struct Graph;  // from Boost.Graph, which only fabric.cpp includes; a link's id is its edge's index
   std::shared_ptr<const Graph> graph_;
 };
 
@@ -113,21 +112,21 @@ class FairShare {
 
   struct Flow {
     std::span<const LinkUse> links;
-    double cap = 0;   // most it could use alone, bytes per second
+    double cap = 0;   // the most that it could use alone, in bytes per second
     double rate = 0;  // result
   };
-  // Sets every flow's rate. Links that fill at the same level fill together, so that the rates do not depend,
-  // not by a bit, on the order of flows or links. Flows without links get their cap.
+  // Sets every flow's rate. Links that fill at the same level fill together, so that the rates are bit-equal
+  // for any order of flows and links. Flows without links get their cap.
   void share(std::span<Flow* const> flows);
 
   [[nodiscard]] std::span<const double> capacities() const { return capacity_; }
 
  private:
   std::vector<double> capacity_;
-  std::vector<double> left_;          // scratch: not yet given away
+  std::vector<double> left_;          // scratch: capacity not yet assigned
   std::vector<std::int64_t> claims_;  // scratch: uses by flows that still grow
   std::vector<std::int64_t> given_;   // scratch: uses by flows that stop now
-  std::vector<char> tight_;           // scratch: full now
+  std::vector<char> tight_;           // scratch: whether a link is full now
   std::vector<LinkId> used_;          // scratch: links that some flow uses
   std::vector<char> stopped_;         // scratch
 };

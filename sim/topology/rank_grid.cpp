@@ -17,7 +17,7 @@ constexpr std::string_view kDefaultOrder = "tp-cp-ep-dp-pp";
                   "\"; expected each of tp, cp, ep, dp, pp once, e.g. \"", kDefaultOrder, "\"");
 }
 
-// The axes from the innermost out. "ep" may be missing where it has no say.
+// The axes from the innermost out. "ep" may be missing if it has no effect.
 static std::vector<Axis> parse_order(std::string_view order, bool expert_matters) {
   std::vector<Axis> axes;
   std::size_t begin = 0;
@@ -70,7 +70,7 @@ RankGrid::RankGrid(std::string_view order, const ParallelSizes& sizes, int gpus_
   if (expert_ranks % sizes.expert != 0)
     throw UserError("parallel.expert: expected a divisor of tensor * context * data / expert_tensor = ",
                     expert_ranks, ", found ", sizes.expert);
-  // Without experts the merged grid is plain CP x DP, whatever the order.
+  // Without experts the merged grid is plain CP x DP, whatever the order is.
   own_expert_grid_ = sizes.expert > 1 || expert_tensor < sizes.tensor;
 
   const std::array<int, kAxes> dense = {sizes.tensor, sizes.context, 1, sizes.data, sizes.pipeline};
@@ -108,7 +108,7 @@ RankGrid::RankGrid(std::string_view order, const ParallelSizes& sizes, int gpus_
   expert_tensor_shape_ = shape_along({expert_tensor, digits_[0].stride});
 }
 
-// Where a CP rank is among its group's GPUs.
+// A CP rank's place among its group's GPUs.
 int RankGrid::context_digit(int rank) const {
   if (!sizes_.outer_first) return rank;
   const int inner = sizes_.context_inner;
@@ -186,8 +186,8 @@ GroupShape RankGrid::shape_along(const Digit& digit) const {
 }
 
 // Every `stride`-th of `degree` consecutive ranks of each merged grid. Members may visit nodes out of order
-// when DP is the inner axis, so a node counts where it was not seen before in the group. Grids that begin at
-// the same place in a node lie over nodes alike.
+// if DP is the inner axis, so a node counts the first time it is seen in the group. Grids that begin at the
+// same place in a node have groups of the same shape.
 GroupShape RankGrid::merged_shape(int degree, int stride) const {
   int most_nodes = 1;
   std::vector<char> begun(at(std::min(gpus_per_node_, gpus_)));
@@ -199,7 +199,7 @@ GroupShape RankGrid::merged_shape(int degree, int stride) const {
       if (known != 0) continue;
       known = 1;
       const std::vector<int> all = merged_group(t, p);
-      // Degrees that divide the grid cut it into groups; groups of others may begin behind any of another.
+      // Degrees that divide the grid cut it into groups. Groups of other degrees may begin after any group.
       const std::size_t next = all.size() % at(degree) == 0 ? at(degree) : 1;
       for (std::size_t begin = 0; begin + at(degree) <= all.size(); begin += next)
         for (std::size_t first = begin; first < begin + at(stride); ++first, ++group) {

@@ -7,10 +7,10 @@
 //
 // Expert parallelism takes no GPUs of its own: the experts of a pipeline stage are spread over the ranks that
 // CP and DP already span. As in Megatron the expert layers read the same GPU numbers with CP folded into DP,
-// sizes (tp, ep, dp*cp/ep, pp) in the same order, so ep must divide cp*dp; an order in which that would move
-// a rank to another pipeline stage or TP group is refused. Experts may have a tensor parallelism of their
-// own, a divisor of tp (arXiv 2504.14960, "MoE parallel folding"): the sizes are then (etp, ep,
-// tp*cp*dp/(etp*ep), pp), and an expert-parallel group spans TP ranks, too.
+// sizes (tp, ep, dp*cp/ep, pp) in the same order. So ep must divide cp*dp, and an order that would move a
+// rank to another pipeline stage or TP group is refused. Experts may have a tensor parallelism of their own,
+// a divisor of tp (arXiv 2504.14960, "MoE parallel folding"): the sizes are then (etp, ep, tp*cp*dp/(etp*ep),
+// pp), and an expert-parallel group spans TP ranks, too.
 //
 // CP ranks are numbered inner group by inner group (Layout::context_inner). GPUs follow that order, or, with
 // outer_first, the ranks of equal number of all inner groups are neighbours.
@@ -38,11 +38,11 @@ struct ParallelSizes {
   int data = 1;
   int pipeline = 1;
   int expert_tensor = 0;  // 0: tensor
-  int context_inner = 1;  // ranks of the inner groups of a CP group, a divisor of `context`
+  int context_inner = 1;  // ranks of a CP group's inner groups, a divisor of `context`
   bool outer_first = false;
 };
 
-// Place of one GPU in the dense layers' grid. (Its place among the experts follows from its GPU number.)
+// Place of one GPU in the dense layers' grid; its place among the experts follows from its number.
 struct RankCoordinates {
   int tensor = 0;
   int context = 0;
@@ -53,8 +53,8 @@ struct RankCoordinates {
 
 class RankGrid {
  public:
-  // Throws UserError where the order is no permutation of the axes ("ep" may be missing if expert is 1),
-  // a size is below 1, or expert or expert_tensor do not fit as said above.
+  // Throws UserError if the order is no permutation of the axes ("ep" may be missing if expert is 1), a size
+  // is below 1, or expert or expert_tensor do not fit as described above.
   RankGrid(std::string_view order, const ParallelSizes& sizes, int gpus_per_node);
 
   [[nodiscard]] const ParallelSizes& sizes() const { return sizes_; }
@@ -68,28 +68,29 @@ class RankGrid {
 
   // The GPUs of the axis' group that `gpu` belongs to, by rising coordinate.
   [[nodiscard]] std::vector<int> group(Axis axis, int gpu) const;
-  // The ranks that hold the same parameters: DP x CP of one (tensor, pipeline); ZeRO shards over these.
+  // The ranks that hold the same parameters: DP x CP for one (tensor, pipeline). ZeRO shards over them.
   [[nodiscard]] std::vector<int> data_context_group(int gpu) const;
 
-  // How the groups of an axis lie over nodes. Where groups of one axis differ, the one over the most nodes
-  // counts, its ranks taken as spread evenly over them: the slowest group is the one others wait for.
+  // The shape of an axis's groups over nodes. If they differ, it is that of the group over the most nodes,
+  // with its ranks assumed to be evenly spread: the others wait for the slowest group.
   [[nodiscard]] GroupShape shape(Axis axis) const { return shapes_[at(axis)]; }
   [[nodiscard]] GroupShape data_context_shape() const { return data_context_shape_; }
   [[nodiscard]] GroupShape expert_data_shape() const { return expert_data_shape_; }
   [[nodiscard]] GroupShape expert_tensor_shape() const { return expert_tensor_shape_; }
-  // A CP group of another degree than the layout's (lanes of HBP, FlexSP, dynamic CP): `degree` consecutive
-  // ranks of the grid that CP and DP span together, which need not divide it (5 and 3 of 8). Throws UserError
-  // where there are not as many. Divisors are looked up; others take O(cp * dp * degree).
+  // The shape of a CP group with another degree than the layout's (lanes of HBP, FlexSP, dynamic CP). It has
+  // `degree` consecutive ranks of the grid that CP and DP span together, which `degree` need not divide (5
+  // and 3 of 8). Throws UserError if there are not as many. Divisors are looked up; others take O(cp * dp *
+  // degree).
   [[nodiscard]] GroupShape context_shape(int degree) const;
-  // Ranks of an inner group of such a CP group, and how those of equal number of its inner groups lie.
+  // Ranks in an inner group of such a CP group; then the shape of equal ranks of its inner groups.
   [[nodiscard]] int inner_ranks(int degree) const { return std::gcd(sizes_.context_inner, degree); }
   [[nodiscard]] GroupShape outer_shape(int degree) const;
 
-  // The shape of the group of these GPUs, taken as spread evenly over their nodes.
+  // The shape of the group of these GPUs, assumed to be evenly spread over their nodes.
   [[nodiscard]] GroupShape shape_of(std::span<const int> gpus) const;
 
   // A pipeline transfer between two stages: {2, 2} if sender and receiver share a node in every lane, else
-  // {2, 1}; {1, 1} for a stage to itself (virtual stages with pipeline 1).
+  // {2, 1}. It is {1, 1} from a stage to itself (virtual stages with pipeline 1).
   [[nodiscard]] GroupShape hop_shape(int from_stage, int to_stage) const;
 
  private:
@@ -111,12 +112,12 @@ class RankGrid {
   ParallelSizes sizes_;
   int gpus_per_node_ = 1;
   int gpus_ = 1;
-  std::array<Digit, kAxes> digits_;  // dense grid; expert has size 1 here
+  std::array<Digit, kAxes> digits_;  // dense grid, in which expert has size 1
   Digit expert_;                     // expert grid
-  bool own_expert_grid_ = false;     // expert layers order ranks differently from dense ones
+  bool own_expert_grid_ = false;     // whether expert layers order ranks differently from dense ones
   std::array<GroupShape, kAxes> shapes_;
   std::map<int, GroupShape> context_shapes_, outer_shapes_;  // by degree
-  std::vector<GroupShape> next_hops_;  // from each stage to the next, the last one's to the first
+  std::vector<GroupShape> next_hops_;  // from each stage to the next, and from the last to the first
   GroupShape data_context_shape_;
   GroupShape expert_data_shape_;
   GroupShape expert_tensor_shape_;

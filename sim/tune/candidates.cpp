@@ -22,7 +22,7 @@ constexpr std::int64_t kMostLayouts = 1'000'000;
 constexpr std::int64_t kMostRows = 10'000;
 constexpr std::int64_t kMostCandidates = 10'000'000;
 
-// The combination number `index` of the axes, the last varying fastest: the place of each one's value.
+// Place of each axis's value in combination number `index`, the last axis varying fastest.
 std::vector<std::size_t> value_places(const std::vector<TriedKey>& axes, std::int64_t index) {
   std::vector<std::size_t> places(axes.size());
   for (std::size_t a = axes.size(); a-- > 0;) {
@@ -53,14 +53,13 @@ std::int64_t combinations(const std::vector<TriedKey>& axes, std::int64_t most, 
 
 constexpr std::string_view kParallel = "parallel.";
 
-// The nested form of that name, or null.
 const ContextCommFacts* nested_form(const json& name) {
   const auto* const found = std::ranges::find_if(
       kContextComms, [&](const ContextCommFacts& form) { return form.nested && name == form.name; });
   return found == std::end(kContextComms) ? nullptr : found;
 }
 
-// The axes of layouts. Most combinations are no layout of so many GPUs, so what decides that is numbers.
+// The axes of layouts. Most combinations have the wrong number of GPUs, which plain numbers decide.
 class LayoutAxes {
  public:
   LayoutAxes(const std::vector<TriedKey>& axes, const json& study, std::int64_t gpus)
@@ -77,9 +76,9 @@ class LayoutAxes {
 
   struct Combination {
     std::vector<std::size_t> places;
-    std::int64_t data = 0;   // 0: no number of replicas gives so many GPUs
-    bool is_alike = false;   // another combination says the same
-    bool has_inner = false;  // its inner degree says something
+    std::int64_t data = 0;   // 0 if no number of replicas gives so many GPUs
+    bool is_alike = false;   // whether another combination means the same
+    bool has_inner = false;  // whether its inner degree has an effect
   };
   [[nodiscard]] Combination at_index(std::int64_t index) const {
     Combination made{value_places(axes_, index)};
@@ -97,8 +96,7 @@ class LayoutAxes {
   }
 
  private:
-  // A key's values as numbers, the study's where the axes lack it; 0 where it is none (a word that the reader
-  // refuses).
+  // A key's values as numbers, or the study's if no axis has it; 0 for a word, which the reader refuses.
   struct Numbers {
     std::size_t axis;
     std::vector<std::int64_t> values;
@@ -151,7 +149,7 @@ class LayoutAxes {
 
   const std::vector<TriedKey>& axes_;
   std::int64_t gpus_;
-  std::array<Numbers, 3> group_;  // tensor, context, pipeline
+  std::array<Numbers, 3> group_;  // values of tensor, context, pipeline
   Numbers data_, inner_;
   std::size_t comm_;
   std::vector<const ContextCommFacts*> nested_;  // by value of context_comm
@@ -223,7 +221,7 @@ json without_layout(json keys) {
   return keys;
 }
 
-// What the layout's keys of `parallel` say, on a base with its other keys.
+// The layout for the keys of `parallel`, on a base with its other keys.
 Layout layout_on(const CandidateBase& base, const json& keys, const std::string& name) {
   json parallel = json::object();
   for (const auto& [key, value] : keys.items())
@@ -242,7 +240,7 @@ Study study_of(const CandidateBase& base, const PolicyRun& row, const Layout& la
   return laid_out(std::move(study), layout);
 }
 
-// Reads the rows once for all layouts of a base; sets each layout's.
+// Reads the rows once for all layouts of a base, and sets each layout's base.
 std::vector<CandidateBase> read_bases(const Space& space, const Candidates& made, const std::string& name,
                                       std::vector<LayoutChoice>& layouts) {
   std::vector<CandidateBase> bases;
@@ -276,7 +274,7 @@ Candidates candidates_of(const Space& space, const json& study, std::int64_t gpu
                          const std::string& space_name, int jobs, const Unwanted& unwanted) {
   Candidates made{study, {}, {}, {}, {}};
   made.rows = rows_of(space, space_name, made.none.alike);
-  for (RowChoice& row : made.rows)  // flags have one CP degree for all micro-batches
+  for (RowChoice& row : made.rows)  // because flags have one CP degree for all micro-batches
     if (unwanted.row && row.entry["name"] == "equipoise" && !row.entry.contains("start"))
       row.entry.emplace("own_degrees", false);
   std::pair<std::string, std::string> why;
@@ -287,7 +285,7 @@ Candidates candidates_of(const Space& space, const json& study, std::int64_t gpu
       try {
         why = unwanted.row(parse_case(file, space_name));
         return !why.first.empty() && ++made.none.rows_without[why.first] > 0;
-      } catch (const UserError&) {  // it goes with another layout only
+      } catch (const UserError&) {  // it goes with other layouts only
         return false;
       }
     });
@@ -309,7 +307,7 @@ Candidates candidates_of(const Space& space, const json& study, std::int64_t gpu
                     " GPUs (tensor x context x pipeline x data), found none among ", all,
                     " combinations; other degrees, or --gpus");
   made.bases = read_bases(space, made, space_name, layouts);
-  std::vector<std::pair<std::string, std::string>> none(layouts.size());  // the key, if it is one, and why
+  std::vector<std::pair<std::string, std::string>> none(layouts.size());  // by layout, the key and the reason
   parallel_for(jobs, layouts.size(), [&](int, std::size_t i) {
     LayoutChoice& choice = layouts[i];
     const CandidateBase& base = made.bases[choice.base];
@@ -346,7 +344,7 @@ Study candidate_study(const Candidates& candidates, Point point, const std::stri
   return study_of(base, base.rows[point.row], choice.layout, name);
 }
 
-// What an entry of `policies` asks for, however it is written and called.
+// The content of an entry of `policies`, however it is written and labelled.
 static json bare_entry(json entry) {
   if (entry.is_string()) entry = {{"name", entry}};
   entry.erase("label");

@@ -1,7 +1,8 @@
 // A candidate is a layout (values of the shared keys) and a row (a policy with its options). Combinations
-// that go together in no run (a TP degree that does not divide the heads, another number of GPUs, a data
-// degree that does not divide the global batch) are none, and counted by reason; so are those that differ
-// from another in nothing that can matter (how K and V travel without context parallelism).
+// that no run can have (a TP degree that does not divide the heads, another number of GPUs, a data degree
+// that does not divide the global batch) are no candidates, and are counted by reason. The same holds for
+// those that differ from another only in what cannot matter, such as how K and V travel without context
+// parallelism.
 #pragma once
 
 #include <cstdint>
@@ -19,13 +20,13 @@
 namespace equipoise {
 
 struct LayoutChoice {
-  nlohmann::json keys;  // {"parallel.tensor": 8, ...}, parallel.data included
+  nlohmann::json keys;  // {"parallel.tensor": 8, ...}, including parallel.data
   Layout layout;
-  std::uint32_t base = 0;  // of Candidates::bases
+  std::uint32_t base = 0;  // place in Candidates::bases
 };
 
 struct RowChoice {
-  nlohmann::json entry;  // of `policies`, with a label of its own
+  nlohmann::json entry;  // an entry of `policies`, with its own label
   std::string label;
 };
 
@@ -34,10 +35,10 @@ struct Point {
   friend bool operator==(const Point&, const Point&) = default;
 };
 
-struct NoCandidates {  // combinations that are none, by reason
+struct NoCandidates {  // combinations that are no candidates, by reason
   std::int64_t gpus = 0, impossible = 0, alike = 0;
-  std::string example;  // why one is impossible
-  // Those that are not wanted, by the key that says so; rows apart.
+  std::string example;  // why one of them is impossible
+  // Unwanted ones, by the key that says so; rows are separate.
   std::map<std::string, std::int64_t> layouts_without, rows_without;
 };
 
@@ -51,7 +52,7 @@ struct CandidateBase {
 struct Candidates {
   nlohmann::json study;  // absolute_study
   std::vector<CandidateBase> bases;
-  std::vector<LayoutChoice> layouts;  // in the order of the space, the last key varying fastest
+  std::vector<LayoutChoice> layouts;  // in the order of the space, with the last key varying fastest
   std::vector<RowChoice> rows;
   NoCandidates none;
 
@@ -60,18 +61,18 @@ struct Candidates {
   }
 };
 
-// The key for which a study's layout, or its one row, is not wanted, and why; empty: it is.
+// The key for which a study's layout, or its one row, is unwanted, and why; empty if it is wanted.
 struct Unwanted {
   std::function<std::pair<std::string, std::string>(const Study&)> layout, row;
 };
 
 // All of them on exactly `gpus` GPUs that are wanted. `study`: an absolute_study.
-// Throws UserError where the space has more layouts than can be looked at, or none that has so many GPUs and
-// goes together; `space_name` names it.
+// Throws UserError where the space has more layouts than can be examined, or none that is valid on so many
+// GPUs; `space_name` names it.
 Candidates candidates_of(const Space& space, const nlohmann::json& study, std::int64_t gpus,
                          const std::string& space_name, int jobs, const Unwanted& unwanted = {});
 
-// The study file of a candidate: its one row, which is its own baseline.
+// The study file of a candidate: its only row is its own baseline.
 nlohmann::json candidate_json(const Candidates& candidates, Point point);
 // What that file says, without its notes and settings. `name`: of the study, for messages.
 Study candidate_study(const Candidates& candidates, Point point, const std::string& name);

@@ -7,8 +7,8 @@ namespace equipoise {
 
 namespace {
 
-constexpr std::size_t kShare = 4;          // one in so many moves on
-constexpr std::size_t kFewestBatches = 4;  // fewer tell nothing
+constexpr std::size_t kShare = 4;          // one in this many moves on
+constexpr std::size_t kFewestBatches = 4;  // fewer would say nothing
 constexpr std::size_t kMostRungs = 3;
 constexpr std::size_t kSlowKept = 2;
 

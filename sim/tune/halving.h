@@ -22,25 +22,25 @@ class Halving {
   // `batches`: of the study. `keep`: places of the ranking.
   Halving(std::size_t batches, std::size_t keep);
 
-  // Global batches that a candidate is given on each rung; 0, which is the last: all.
+  // Global batches of a candidate on each rung; the last is 0 and means all.
   [[nodiscard]] const std::vector<int>& batches() const { return batches_; }
   [[nodiscard]] std::size_t last() const { return batches_.size() - 1; }
 
-  // What candidate number `candidate` came to on a rung, in seconds per token; 0: it does not run there.
+  // Records the result of a candidate on a rung, in seconds per token; 0 means that it does not run there.
   void ran(std::size_t candidate, std::size_t rung, double seconds, bool is_slow);
-  // The highest rung where it ran, and what it came to there; 0 seconds: it ran on none.
+  // The highest rung on which it ran, and its result there; 0 seconds if it ran on none.
   struct Reached {
     std::size_t rung = 0;
     double seconds = 0;
   };
   [[nodiscard]] Reached reached_by(std::size_t candidate) const;
-  // Who moves on from a rung now, the fastest first.
+  // Candidates that move on from a rung now, fastest first.
   [[nodiscard]] std::vector<std::size_t> moving_on(std::size_t rung) const;
 
  private:
   struct Known {
     std::size_t rung = 0;
-    std::vector<double> seconds;  // by rung; 0: not run
+    std::vector<double> seconds;  // by rung; 0 if not run
     bool is_slow = false;
   };
 

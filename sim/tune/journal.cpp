@@ -59,7 +59,7 @@ JournalEntry into(std::vector<Tried>& tried) {
   };
 }
 
-// A journal of the same search with another budget is set aside first.
+// First sets a journal of the same search with another budget aside.
 KnownTrials tried_with_another_budget(const std::string& path, const json& asked, const char* suffix) {
   const auto but_budget = [](json of) {
     if (of.is_object()) of.erase("budget");
@@ -78,7 +78,7 @@ KnownTrials tried_with_another_budget(const std::string& path, const json& asked
       is_aside = true;
       continue;
     }
-    std::error_code error;  // the shorter of two tells nothing that the other does not
+    std::error_code error;  // the shorter one adds nothing
     if (!is_aside ||
         std::filesystem::file_size(path + suffix, error) < std::filesystem::file_size(name, error))
       std::filesystem::rename(name, path + suffix, error);
@@ -146,11 +146,11 @@ std::optional<Trial> Journal::find(std::size_t n, Point point, int batches, doub
   return tried_[n].trial;
 }
 
-// `points` may be more than there are trials.
+// There may be more `points` than trials.
 void Journal::add(std::size_t first, std::span<const Point> points, std::span<const Trial> trials) {
   std::string text;
   for (std::size_t i = 0; i < trials.size(); ++i) {
-    if (first + i < tried_.size()) continue;  // read from the file
+    if (first + i < tried_.size()) continue;  // already read from the file
     text += line_of(first + i, points[i], trials[i]).dump() + "\n";
   }
   if (!text.empty()) lines_.write(text);

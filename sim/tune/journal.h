@@ -1,5 +1,5 @@
-// What a search has tried, in a file that survives being killed: a line a candidate, in the order of the
-// search. A search that is resumed reads its results instead of trying again, and comes to the same end.
+// What a search has tried, in a file that survives when the process is killed: one line per candidate, in the
+// order of the search. A resumed search reads these results instead of trying again.
 #pragma once
 
 #include <cstddef>
@@ -25,16 +25,16 @@ struct JournalText {
   nlohmann::json asked;
   std::vector<Tried> tried;  // in the order of the search
 };
-// Throws UserError naming the line that no search wrote.
+// Throws UserError, which names the line that no search wrote.
 JournalText read_journal(const std::string& path);
 
-// What several searches of one space have tried.
+// The trials of several searches of one space.
 class KnownTrials {
  public:
   void add(std::vector<Tried> tried);
-  // What the candidate comes to under `limit` on so many batches (0: all), where one of its trials tells.
+  // The candidate's result under `limit` on so many batches (0: all), if one of its trials shows it.
   [[nodiscard]] std::optional<Trial> find(Point point, int batches, double limit) const;
-  // Its trial on so many batches as it was told, whatever the limit of its search was.
+  // Its recorded trial on so many batches, whatever limit its search had.
   [[nodiscard]] std::optional<Trial> told(Point point, int batches) const;
   // Candidates with a trial on all batches.
   [[nodiscard]] std::vector<Point> in_full() const;
@@ -50,18 +50,18 @@ class Journal {
   // until that is whole (kBefore). Throws UserError.
   Journal(const std::string& path, const nlohmann::json& asked, bool resume);
 
-  // What the search's trial number `n` comes to under `limit`, if an earlier run tells. Throws UserError
-  // where that number is another's.
+  // The result of the search's trial number `n` under `limit`, if an earlier run has it. Throws UserError if
+  // that number is another candidate's.
   [[nodiscard]] std::optional<Trial> find(std::size_t n, Point point, int batches, double limit) const;
-  // The search has come to its end.
+  // Marks the search as ended.
   void close() const;
   // Appends the results of trials `first` and on, as lines that survive the process.
   void add(std::size_t first, std::span<const Point> points, std::span<const Trial> trials);
 
  private:
   static constexpr const char* kBefore = ".before";
-  KnownTrials earlier_;       // by runs with another budget
-  std::vector<Tried> tried_;  // by an earlier run of this one
+  KnownTrials earlier_;       // from runs with another budget
+  std::vector<Tried> tried_;  // from an earlier run of this search
   LineJournal lines_;
 };
 

@@ -47,7 +47,7 @@ void run_baseline(Baseline& baseline, const StudyInputs& inputs, const RunStudyO
                                              : refused_study(study, study.impossible);
 }
 
-// Rows may have their own recomputation, and their own CP degrees whatever the layout's are (hbp, flexsp).
+// Rows may have their own recomputation and CP degrees, whatever the layout's are (hbp, flexsp).
 std::vector<Place> places_of(const Candidates& candidates, const SearchResult& found) {
   std::vector<Place> places;
   for (const std::size_t i : found.ranking) {
@@ -115,7 +115,7 @@ std::string policy_of(const Candidates& candidates, Point point) {
   return candidates.rows[point.row].entry["name"].get<std::string>();
 }
 
-// The winner, then the best of other layouts and of other policies; of equal steps the first.
+// The winner, then the best of other layouts and of other policies; at equal steps the first.
 std::vector<Point> rivals_of(const Candidates& candidates, const SearchResult& found) {
   std::vector<Point> rivals = {found.tried[found.ranking.front()].point};
   std::set<std::uint32_t> layouts = {rivals.front().layout};
@@ -134,7 +134,7 @@ std::vector<Point> rivals_of(const Candidates& candidates, const SearchResult& f
 
 struct Scenario {
   std::string change;
-  json cluster = json::object();  // keys of the study's cluster, dotted
+  json cluster = json::object();  // dotted keys of the study's cluster
   const StudyInputs* inputs = nullptr;
 };
 
@@ -239,7 +239,7 @@ void sensitivity(const Candidates& candidates, const SearchResult& found, const 
   try {
     others.documents = documents_of(winner, others.trace);
   } catch (const UserError&) {
-    drawn = false;  // windows that a drawn trace does not fill
+    drawn = false;  // a drawn trace does not fill its windows
   }
   if (drawn) scenarios.push_back({"other documents", json::object(), &others});
   for (const Scenario& scenario : scenarios)
@@ -268,7 +268,7 @@ std::array<std::int64_t, kOutcomes> counts_of(const SearchResult& found) {
   return counts;
 }
 
-// The first reason of an outcome; empty where nothing ended so.
+// The first reason for an outcome; empty if no candidate ended so.
 std::string example_of(const SearchResult& found, Outcome outcome) {
   for (const Tried& tried : found.tried)
     if (tried.trial.outcome == outcome) return tried.trial.reason;
@@ -300,7 +300,7 @@ std::string what_if_text(const WhatIf& what) {
   return text + what.rival + " is faster, " + fixed(1 / ahead, 3) + "x.\n";
 }
 
-// Places that were not run in full, as the search has them.
+// Says how many places did not run in full.
 std::string left_text(const TuneReport& report) {
   std::string text;
   const std::size_t end = report.cut_short ? std::min(report.options.keep, report.places.size()) : 0;
@@ -364,7 +364,7 @@ json what_if_json(const WhatIf& what) {
           {"reason", what.reason.empty() ? json(nullptr) : json(what.reason)}};
 }
 
-// summary.json's row without what was measured on this machine.
+// summary.json's row without figures measured on this machine.
 json row_json(const Study& study, const StudyResult& result) {
   json summary = summary_json(study, result), row = summary["policies"][0];
   row["study_notes"] = summary["study"]["notes"];
@@ -385,14 +385,14 @@ json counts_json(const TuneReport& report) {
                  {"do_not_go_together", none.impossible},
                  {"same_as_another", none.alike},
                  {"example", none.example.empty() ? json(nullptr) : json(none.example)}}}};
-  if (!none.layouts_without.empty() || !none.rows_without.empty())  // by key of the study
+  if (!none.layouts_without.empty() || !none.rows_without.empty())  // by the study's key
     node["no_flag"] = {{"layouts", none.layouts_without}, {"policies", none.rows_without}};
   const auto counts = counts_of(found);
   for (std::size_t i = 0; i < kOutcomes; ++i) node["outcomes"][std::string(kOutcomeNames[i])] = counts[i];
   return node;
 }
 
-// Global batches that candidates are given, one number after the other; null: all.
+// Numbers of global batches that candidates run on, in order; null means all.
 json search_json(const SearchResult& found) {
   json batches = json::array();
   for (const int few : found.batches) batches.push_back(few > 0 ? json(few) : json(nullptr));

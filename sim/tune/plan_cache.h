@@ -20,7 +20,7 @@
 
 namespace equipoise {
 
-// A plan, and what priced the documents for it.
+// A plan, and the models that priced its documents.
 struct PackedRow {
   std::shared_ptr<const RunModels> models;
   std::shared_ptr<const Workload> workload;
@@ -39,7 +39,7 @@ class PlanCache {
   struct Slot {
     std::mutex planning;
     std::shared_ptr<const PackedRow> row;  // guarded by `planning`
-    std::int64_t slices = 0;               // guarded by the cache's mutex, as all below
+    std::int64_t slices = 0;               // guarded by the cache's mutex, as are all below
     std::list<std::string>::iterator turn;
   };
   void make_room();
@@ -55,7 +55,7 @@ class PlanCache {
 // one that follows from simulated steps.
 std::string plan_key(const std::string& alike, const RunModels& models, const PolicyRun& row);
 
-// Where a candidate may find what it shares with others; null: it has its own.
+// Where a candidate finds what it shares with others; its own if null.
 struct Shared {
   PlanCache* plans = nullptr;
   std::string alike = {};  // what makes prices of documents equal (plan_key)

@@ -24,7 +24,7 @@ Space layouts_of(const Study& study, const nlohmann::json& file, std::int64_t gp
   return space;
 }
 
-// What a study writes: axes of degree 1 are the default.
+// The object that a study would have: axes of degree 1 are the default.
 nlohmann::json parallel_of(const nlohmann::json& keys) {
   nlohmann::json parallel = nlohmann::json::object();
   for (const auto& [key, value] : keys.items())
@@ -52,7 +52,7 @@ std::optional<ProposedLayout> proposed_layout(nlohmann::json file, std::int64_t 
   search_options.run.find_fits = false;
   search_options.name = name;
   SearchResult found;
-  // The layouts that are tried first promise most, which is not to need least memory.
+  // The most promising layouts are tried first, which need not be those that need least memory.
   for (search_options.budget = kFewestTried; found.ranking.empty(); search_options.budget *= 4) {
     found = search(candidates, inputs, search_options, nullptr);
     if (found.interrupted) throw Interrupted();

@@ -13,8 +13,8 @@ namespace equipoise {
 
 struct ProposedLayout {
   nlohmann::json parallel;       // of a study
-  double seconds_per_token = 0;  // of plain packing, on few steps
-  double free_bytes = 0;         // of the fullest GPU
+  double seconds_per_token = 0;  // with plain packing, on few steps
+  double free_bytes = 0;         // on the fullest GPU
   std::int64_t simulated = 0;    // layouts
 };
 

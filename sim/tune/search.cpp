@@ -28,18 +28,18 @@ namespace {
 // So many candidates are tried against one limit, whatever the number of threads: more of them where the
 // limit moves less.
 constexpr std::size_t kLeastBatch = 32, kMostBatch = 512, kBatchShare = 16;
-constexpr std::size_t kRun = 32;  // neighbours in the order of the search that go to one share
+constexpr std::size_t kRun = 32;  // run of neighbours in the order of the search that go to one share
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-// The share of the budget for probes, and the fewest of them, which take half of a small budget.
+// The share of the budget for probes, and their least number, which takes half of a small budget.
 constexpr std::int64_t kProbeShare = 16, kFewestProbes = 64;
 // Policies are compared on so many of the best layouts, with a share of the budget each time; of layouts
 // whose best is within this factor of the best of all, since no policy gains more than that on one layout.
 constexpr std::size_t kComparedLayouts = 4;
 constexpr std::int64_t kComparedShare = 16;
 constexpr double kWithinReach = 1.25;
-// They are compared again each time that so many times as many candidates are known.
+// They are compared again each time the number of known candidates grows by this factor.
 constexpr std::int64_t kComparedAgain = 2;
-// The time that a layout is thought to take over its estimate, where not even one probe ran.
+// The assumed ratio of a layout's time to its estimate, if not even one probe ran.
 constexpr double kUnknownOverEstimate = 1.2;
 
 struct LayoutFacts {
@@ -47,7 +47,7 @@ struct LayoutFacts {
   // recomputes][sends the K and V of all documents round all CP ranks].
   double bound[2][2][2] = {};
   double estimate = 0;    // seconds per token, for the order of the search
-  bool has_room = true;   // for every document, with the probe
+  bool has_room = true;   // whether every document fits, with the probe
   std::string too_large;  // why its states do not fit
 };
 
@@ -74,7 +74,7 @@ class OverEstimate {
     factor_.assign(numbers.size(), 0);
   }
 
-  // `over`: seconds over the estimate of those that were tried, by layout.
+  // `over` has seconds over the estimate for tried candidates, by layout.
   void learn(const std::vector<std::pair<std::uint32_t, double>>& over) {
     if (over.empty()) return;
     constexpr int kTurns = 8;
@@ -111,8 +111,8 @@ class OverEstimate {
   double mean_ = std::log(kUnknownOverEstimate);
 };
 
-// The study of its first batches. The one that has the longest document takes the last one's place where it
-// comes later: whether a candidate has room for it is then known at once.
+// Keeps the first `count` batches. If the batch with the longest document comes later, it replaces the last
+// one kept, so that a short trial already shows whether that document fits.
 StudyInputs first_batches(const StudyInputs& inputs, int count) {
   StudyInputs few{inputs.profile, {}, inputs.documents, inputs.plans};
   std::vector<GlobalBatch>& batches = few.documents.batches;
@@ -203,7 +203,7 @@ class Search {
     const std::vector<Point>& points;
     std::size_t rung;
     std::vector<Trial> trials;
-    std::vector<std::shared_ptr<const PolicyResult>> rows;  // of those that ran on all steps here
+    std::vector<std::shared_ptr<const PolicyResult>> rows;  // of candidates that ran on all steps here
     std::vector<char> done;
   };
   void try_batch(const std::vector<Point>& points, std::size_t rung);
@@ -241,26 +241,26 @@ class Search {
   std::vector<LayoutFacts> facts_;
   std::vector<std::uint32_t> order_;      // layouts, by estimate
   std::vector<char> decided_;             // by point: tried, or proven slower by its bound
-  std::vector<std::uint32_t> place_;      // by point: its place in result_.tried, one higher; 0: none
-  std::vector<char> no_room_, as_probe_;  // by layout: its probe does not run; by row: it would not
+  std::vector<std::uint32_t> place_;      // by point: one more than its place in result_.tried; 0 if none
+  std::vector<char> no_room_, as_probe_;  // by layout: its probe does not run; by row: nor would it
   // By row: it may drop or split documents; its own recompute; it spreads all documents over the CP ranks.
   std::vector<unsigned char> cuts_, recomputes_, exchanges_, slow_;
-  double pairs_ = 0;                                  // of all documents
-  std::vector<double> layout_seconds_, row_seconds_;  // per token; 0: unknown
+  double pairs_ = 0;                                  // for all documents
+  std::vector<double> layout_seconds_, row_seconds_;  // per token; 0 if unknown
   OverEstimate over_estimate_;
-  Halving halving_;              // of places in result_.tried
-  std::deque<StudyInputs> few_;  // by rung but the last: the first batches of the study
+  Halving halving_;              // for places in result_.tried
+  std::deque<StudyInputs> few_;  // by rung except the last: the study's first batches
   std::uint32_t probe_ = 0, best_layout_ = 0;
-  std::vector<double> best_;     // the `keep` lowest seconds per token so far, ascending, each once
+  std::vector<double> best_;     // the `keep` lowest distinct seconds per token so far, ascending
   std::deque<PlanCache> plans_;  // by rung
   mutable std::deque<SharedLeastCosts> least_;  // by base
-  std::vector<std::string> alike_;  // by layout: what it must have in common with another to share a plan
+  std::vector<std::string> alike_;              // by layout: what another must have in common to share a plan
   std::mutex showing_;
-  std::int64_t being_tried_ = 0;  // of the batch that runs: new candidates that are done; guarded by showing_
+  std::int64_t being_tried_ = 0;  // finished new candidates of the running batch; guarded by showing_
   SearchResult result_;
 };
 
-// Documents cost the same whatever the pipeline; of recompute, what matters is looked at with the row.
+// Documents cost the same whatever the pipeline is. The plan cache checks recompute by row.
 std::string priced_alike(const LayoutChoice& layout) {
   nlohmann::json keys = layout.keys;
   for (const char* key :
@@ -269,13 +269,13 @@ std::string priced_alike(const LayoutChoice& layout) {
   return keys.dump();
 }
 
-// Policies that leave all lanes on the layout's CP ranks and place no document on one of them.
+// Whether a policy leaves all lanes on the layout's CP ranks and no document on one of them.
 bool spreads_documents(const PolicyRun& row) {
   constexpr std::string_view kSpread[] = {"plain", "fixed-greedy", "wlb", "chunkflow"};
   return std::ranges::count(kSpread, row.policy().name) > 0 && !row.rule().places_documents;
 }
 
-// Packing that simulates or branches on its own.
+// Whether packing simulates or branches.
 bool packs_slowly(const PolicyRun& row) {
   return row.policy().search.is_open_in(row.pack) || row.policy().name == "flexsp" || row.leaves_open();
 }
@@ -284,7 +284,7 @@ bool may_cut(const RowChoice& row) {
   return row.entry.contains("oversize") && row.entry["oversize"] != "error";
 }
 
-// On the layouts that allow it, with its preset's value where it gives none.
+// Whether the row may even out stages, by its own value or its preset's, on layouts that allow it.
 bool may_even_out(const RowChoice& row) {
   const auto preset = std::ranges::find(presets(), row.entry["name"], &Preset::name);
   return row.entry.value("stage_attention_exchange",
@@ -329,7 +329,7 @@ LayoutFacts Search::facts_of(std::size_t layout) const {
         facts.bound[cuts][1][exchanges] = keeping.even_seconds(tokens, seen, false, exchanges) / tokens;
       }
   } catch (const UserError&) {
-    // Rows on it are refused one by one, with their reasons.
+    // Its rows are refused one by one, with their reasons.
   }
   return facts;
 }
@@ -344,7 +344,7 @@ void Search::look_at_layouts() {
   row_seconds_.assign(candidates_.rows.size(), 0);
   for (std::uint32_t r = 0; r < candidates_.rows.size(); ++r) {
     cuts_.push_back(may_cut(candidates_.rows[r]) || may_even_out(candidates_.rows[r]) ? 1 : 0);
-    bool recomputes = true, exchanges = false, slow = false;  // where it goes with another layout only
+    bool recomputes = true, exchanges = false, slow = false;  // if it goes only with other layouts
     try {
       const Study study = candidate_study(candidates_, {0, r}, options_.name);
       const PolicyRun& row = study.policies.front();
@@ -352,7 +352,7 @@ void Search::look_at_layouts() {
       recomputes = row.has_recompute || row.policy().derives == Derives::groups;
       exchanges = spreads_documents(row) && !row.context_comm;
       slow = packs_slowly(row);
-      if (row.context_comm) cuts_.back() = 1;  // bounds of pairs are by the layout's own form
+      if (row.context_comm) cuts_.back() = 1;  // since bounds on pairs assume the layout's own form
     } catch (const UserError&) {
     }
     recomputes_.push_back(recomputes ? 1 : 0);
@@ -425,7 +425,7 @@ void Search::try_one(Batch& batch, std::size_t i, const TrialLimits& limits) {
   show_progress();
 }
 
-// All against the limit before it; on few steps there is none.
+// Tries all against the limit of before the batch; on few steps there is none.
 void Search::try_batch(const std::vector<Point>& points, std::size_t rung) {
   const int batches = halving_.batches()[rung];
   const TrialLimits limits{batches > 0 ? kInfinity : limit(), options_.most_delay, options_.longest_delay,
@@ -433,7 +433,7 @@ void Search::try_batch(const std::vector<Point>& points, std::size_t rung) {
   Batch batch{points, rung, std::vector<Trial>(points.size()),
               std::vector<std::shared_ptr<const PolicyResult>>(points.size()),
               std::vector<char>(points.size())};
-  // Those that may share a plan behind each other, while it is kept.
+  // Candidates that may share a plan follow each other, while the plan is kept.
   const auto turns = positions_by(points.size(), [&](std::size_t i) {
     return std::tuple(points[i].row, std::string_view(alike_[points[i].layout]),
                       candidates_.layouts[points[i].layout].layout.data);
@@ -452,7 +452,7 @@ void Search::try_batch(const std::vector<Point>& points, std::size_t rung) {
   if (stopped) throw Interrupted();
 }
 
-// Those that are done; a journal has them in their order, up to the first that is not.
+// Keeps finished trials. A journal has them in order, up to the first unfinished one.
 void Search::keep(Batch batch) {
   const auto first = static_cast<std::size_t>(result_.trials);
   const auto whole = std::ranges::find(batch.done, 0) - batch.done.begin();
@@ -471,7 +471,7 @@ void Search::keep(Batch batch) {
     Trial& trial = batch.trials[i];
     double seconds = 0;
     if (trial.outcome == Outcome::ok || trial.outcome == Outcome::dropped) seconds = trial.seconds_per_token;
-    if (trial.outcome == Outcome::slower) seconds = trial.expected;  // it keeps its place among the fastest
+    if (trial.outcome == Outcome::slower) seconds = trial.expected;  // it keeps its rank among the fastest
     halving_.ran(place - 1, batch.rung, seconds, slow_[point.row] != 0);
     const bool is_ok = trial.outcome == Outcome::ok;
     replace(place - 1, std::move(trial));
@@ -479,7 +479,7 @@ void Search::keep(Batch batch) {
   }
 }
 
-// The candidate's last trial; those on few steps before it are kept apart.
+// Keeps the candidate's last trial; earlier ones on few steps are kept separately.
 void Search::replace(std::size_t place, Trial trial) {
   Tried& tried = result_.tried[place];
   if (tried.trial.batches > 0) result_.few.push_back(tried);
@@ -498,7 +498,7 @@ bool Search::is_proven_slower(std::size_t place) {
   return true;
 }
 
-// Equal to the bit is the same plan under another name, and one place of the ranking.
+// Bit-equal times mean the same plan under another name, which takes one place of the ranking.
 void Search::keep_best(std::size_t place, std::shared_ptr<const PolicyResult> row) {
   const double seconds = result_.tried[place].trial.seconds_per_token;
   const auto before = std::lower_bound(best_.begin(), best_.end(), seconds);
@@ -521,7 +521,7 @@ std::size_t Search::batch_size() const {
   return std::clamp(result_.tried.size() / kBatchShare, kLeastBatch, kMostBatch);
 }
 
-// In the order given, a batch at a time.
+// Tries points in the given order, a batch at a time.
 void Search::try_points(const std::vector<Point>& points, std::size_t rung) {
   for (std::size_t i = 0; i < points.size();) {
     const std::size_t end = std::min(points.size(), i + batch_size());
@@ -551,7 +551,7 @@ void Search::try_all(const std::vector<Point>& points, std::int64_t budget, Shar
   if (moves_on) move_on();
 }
 
-// Those that are among the fastest on a number of steps run on more.
+// Candidates among the fastest on a number of steps run on more steps.
 void Search::move_on() {
   for (std::size_t rung = 0; rung < halving_.last(); ++rung)
     for (;;) {
@@ -560,7 +560,7 @@ void Search::move_on() {
         const Point point = result_.tried[place].point;
         if (may_run(point, rung + 1) && !is_proven_slower(place))
           points.push_back(point);
-        else  // it keeps its place among the fastest
+        else  // it keeps its rank among the fastest
           halving_.ran(place, rung + 1, halving_.reached_by(place).seconds, slow_[point.row] != 0);
       }
       if (points.empty()) break;
@@ -624,7 +624,6 @@ void Search::probe_degrees() {
   learn_from_probes();
 }
 
-// Those that promise most by all that was probed.
 void Search::probe_layouts() {
   const std::int64_t most = static_cast<std::int64_t>(result_.tried.size()) + probes() / 2;
   for (std::vector<Point> next = most_promising_probes();
@@ -699,14 +698,14 @@ bool Search::probe_has_room(std::uint32_t layout) const {
   try {
     const Study study = candidate_study(candidates_, {layout, probe_}, options_.name);
     StudyRow row(study, inputs_.documents, &inputs_.profile, study.policies.front());
-    if (row.run.leaves_open()) return true;  // each value has another
+    if (row.run.leaves_open()) return true;  // since each value has another schedule
     derive_sizes(row, false);
     if (row.no_room) return false;
     const auto hard_limit = row.run.policy().hard_limit;
     const std::int64_t most = hard_limit == nullptr ? 0 : hard_limit(row.run.pack);
     return most == 0 || may_cut(candidates_.rows[probe_]) || most >= longest_of(inputs_.documents);
   } catch (const UserError&) {
-    return true;  // refused with its reason when it is tried
+    return true;  // it is refused with its reason when it is tried
   }
 }
 
@@ -725,7 +724,7 @@ double Search::layout_foretold(std::uint32_t layout) const {
                                      : over_estimate_.of(layout) * facts_[layout].estimate;
 }
 
-// Those without room last.
+// In order of their foretold time; layouts without room come last.
 std::vector<std::uint32_t> Search::layouts_foretold_best() const {
   std::vector<double> seconds(facts_.size());
   for (const std::uint32_t layout : order_)
@@ -744,7 +743,7 @@ double Search::foretold(Point point) const {
   return probe > 0 && row > 0 ? layout * row / probe : layout * kUnknownOverEstimate;
 }
 
-// As foretold; rows that pack slowly last, on the layouts that promise most first.
+// In order of their foretold time; rows that pack slowly come last, with the most promising layouts first.
 std::vector<Point> Search::order_of_others() const {
   std::vector<std::pair<double, Point>> fast;
   for (const std::uint32_t layout : order_)
@@ -760,7 +759,7 @@ std::vector<Point> Search::order_of_others() const {
   return points;
 }
 
-// Between the batches policies are compared, and the fastest move on.
+// Between batches, policies are compared and the fastest candidates move on.
 void Search::try_others() {
   const std::vector<Point> points = order_of_others();
   const auto probed = static_cast<std::int64_t>(result_.tried.size());
@@ -795,7 +794,7 @@ std::vector<std::pair<double, std::uint32_t>> Search::best_layouts() const {
 // Rows that pack slowly, and of each policy of which nothing was tried on the layout the row that promises
 // most.
 std::vector<Point> Search::not_compared_on(std::uint32_t layout) const {
-  std::map<std::string, std::uint32_t> best_row;  // of policies that were not tried there
+  std::map<std::string, std::uint32_t> best_row;  // among policies that were not tried there
   std::set<std::string> tried;
   std::vector<Point> points;
   for (std::uint32_t r = 0; r < candidates_.rows.size(); ++r) {
@@ -814,7 +813,7 @@ std::vector<Point> Search::not_compared_on(std::uint32_t layout) const {
   return points;
 }
 
-// Policies that the search came by on other layouts only, or not yet, run on the best ones.
+// Policies that the search met only on other layouts, or not yet, run on the best ones.
 void Search::compare_policies() {
   const std::int64_t most =
       std::min(options_.budget, static_cast<std::int64_t>(result_.tried.size()) + compared_share());
@@ -837,7 +836,7 @@ void Search::run_best_of_few() {
     if (const double seconds = halving_.reached_by(place).seconds; seconds > 0)
       ran.emplace_back(seconds, place);
   std::ranges::sort(ran);
-  journal_ = nullptr;  // a search that goes on comes to these later
+  journal_ = nullptr;  // a continued search comes to these later
   options_.run.stop = interrupt;
   try {
     for (std::size_t i = 0; i < ran.size() && best_.empty(); ++i)
@@ -856,8 +855,8 @@ void Search::name_what_was_not_compared() {
 }
 
 void Search::rank() {
-  if (order_.empty() && result_.interrupted) result_.left = result_.candidates;  // no layout was looked at
-  // What the budget did not reach may still be proven slower by the best that were found.
+  if (order_.empty() && result_.interrupted) result_.left = result_.candidates;  // no layout was examined
+  // What the budget did not reach may still be proven slower than the best found.
   for (const std::uint32_t layout : order_)
     for (std::uint32_t r = 0; r < candidates_.rows.size(); ++r) {
       if (is_decided({layout, r})) continue;

@@ -9,9 +9,10 @@
 //    (both's).
 // 3. All other candidates in the order of what is foretold, until the budget is used up.
 // 4. After the first half of the probes, and each time that twice as many candidates are known, policies are
-//    compared: those that were not tried on the best layouts run there, those among them whose packing
-//    searches on its own (thresholds, groups of HBP, layouts of FlexSP) and takes as long as a hundred other
-//    candidates. So a search that is ended early has compared all policies, not the probe alone.
+//    compared: those that were not tried on the best layouts run there. That includes policies whose packing
+//    searches on its own (thresholds, groups of HBP, layouts of FlexSP), although one takes as long as a
+//    hundred other candidates. So a search that is ended early has compared all policies, not the probe
+//    alone.
 // All of that is on few steps. Who is among the fastest there runs on more, then on all (halving.h). Where
 // the budget reached every candidate, the others run on all steps, too.
 //
@@ -20,8 +21,8 @@
 // candidates, the winner is the best of the space.
 //
 // Candidates are tried in batches whose sizes follow from the search alone, each compared with the limit
-// before the batch, so results depend neither on threads nor on how often the search was interrupted, nor on
-// when its time was over, but for where it ends.
+// before the batch. So results depend neither on threads nor on interruptions; the time limit only decides
+// where the search ends.
 //
 // Over machines each does 1 and 2, and of 3 every n-th run of the order, against the limit that its own
 // candidates give it. That limit is never below the one that a single machine has at that candidate, but for
@@ -48,50 +49,50 @@ class Journal;
 class KnownTrials;
 
 struct SearchOptions {
-  std::int64_t budget = 2'000;  // most candidates tried
-  std::size_t keep = 10;        // different ones of the ranking: exact where all candidates were reached
-  // Most mean and most largest delay of a token, in iterations.
+  std::int64_t budget = 2'000;  // limit of candidates tried
+  std::size_t keep = 10;        // distinct ones in the ranking, exact if all candidates were reached
+  // Limits of a token's mean and largest delay, in iterations.
   double most_delay = std::numeric_limits<double>::infinity();
   double longest_delay = std::numeric_limits<double>::infinity();
-  bool prune = true;                   // false: every candidate to its end, for tests
-  Share share;                         // of the candidates after the probes
-  const KnownTrials* known = nullptr;  // what others have tried
-  bool only_known = false;             // nothing else is tried
+  bool prune = true;                   // false: runs every candidate to its end, for tests
+  Share share;                         // share of the candidates after the probes
+  const KnownTrials* known = nullptr;  // trials of other searches
+  bool only_known = false;             // tries nothing else
   RunStudyOptions run;                 // jobs: threads
   // The user's own, where run.stop is set by a bound on time, too; null: run.stop.
   const std::atomic<bool>* interrupt = nullptr;
-  std::string name;  // of the study, for messages
+  std::string name;  // the study's, for messages
   // Called after each trial: candidates tried, of how many at most, the best seconds per token so far. Never
   // at once.
   std::function<void(std::int64_t, std::int64_t, double)> progress;
-  // Called with what is run after the search (outcome.h), as it begins; by several threads.
+  // Called with the name of what runs after the search (outcome.h), as it begins, by several threads.
   std::function<void(const std::string&)> show = [](const std::string&) {};
 };
 
 struct SearchResult {
   std::vector<Tried> tried;          // in the order of the search, with their last trial
-  std::vector<std::size_t> ranking;  // of `tried`: those that ran, fastest first
-  std::int64_t candidates = 0;       // of the space
+  std::vector<std::size_t> ranking;  // places in `tried` of those that ran, fastest first
+  std::int64_t candidates = 0;       // number in the space
   std::int64_t too_large = 0;        // candidates whose states alone do not fit
   std::int64_t bounded = 0;          // candidates that bounds alone prove slower
-  std::int64_t left = 0;             // not reached within the budget, or another's share
+  std::int64_t left = 0;             // not reached within the budget, or in another's share
   std::vector<Tried> few;            // trials on few steps of candidates that then ran on more
-  std::int64_t trials = 0;           // of all candidates
-  std::int64_t ran = 0;              // of `trials`: simulated here, found in no journal
-  std::vector<int> batches;          // that candidates are given, one number after the other; 0: all
+  std::int64_t trials = 0;           // for all candidates
+  std::int64_t ran = 0;              // trials that were simulated here and not found in a journal
+  std::vector<int> batches;          // batches that candidates run on, in order; 0 means all
   // By place in `tried`: of the best that ran on all steps here, what a study shows of them.
   std::map<std::size_t, std::shared_ptr<const PolicyResult>> rows;
-  std::vector<std::string> not_compared;       // policies of the space of which nothing was tried
-  std::vector<std::string> too_large_layouts;  // by layout: why its states do not fit; empty where they do
+  std::vector<std::string> not_compared;       // policies of the space without any trial
+  std::vector<std::string> too_large_layouts;  // by layout: why its states do not fit; empty if they do
   bool interrupted = false;
-  bool timed_out = false;  // ended by the user's bound on time, which is no interruption
+  bool timed_out = false;  // ended by the user's time limit, which is no interruption
 
-  [[nodiscard]] std::int64_t dropped() const;  // candidates that ran on few steps, and were slower there
+  [[nodiscard]] std::int64_t dropped() const;  // candidates that few steps showed to be slower
   // Whether every candidate ran on all steps, or its bound proves it slower.
   [[nodiscard]] bool complete() const;
 };
 
-// `journal` may be null. Ends early, with what it has, where options.run.stop is set.
+// `journal` may be null. Ends early with the results so far if options.run.stop is set.
 SearchResult search(const Candidates& candidates, const StudyInputs& inputs, const SearchOptions& options,
                     Journal* journal);
 

@@ -95,7 +95,7 @@ void check_values(const Space& space, const json& study, const std::string& path
       }
 }
 
-// The study's own rows, one value per key, without those that cannot move to another layout (a plan from a
+// The study's own rows with one value per key, except those that cannot move to another layout (a plan from a
 // file).
 std::vector<std::vector<TriedKey>> rows_of_study(const json& study) {
   std::vector<std::vector<TriedKey>> rows;
@@ -206,7 +206,7 @@ void add_policies(const Study& study, Space& space) {
   space.policies.push_back({{"name", {"flexsp"}}});
 }
 
-// The study's own value is tried, too.
+// Adds an axis, with the study's own value among its values.
 void add_axis(const char* name, std::vector<json> values, const json& own, Space& space) {
   if (!own.is_null() && std::find(values.begin(), values.end(), own) == values.end()) values.push_back(own);
   space.shared.push_back({std::string("parallel.") + name, std::move(values)});
@@ -230,7 +230,7 @@ Space default_space(const Study& study, const json& file, std::int64_t gpus, int
     add_axis("expert", expert, layout.expert, space);
   }
   if (study.model.layers > 1) add_axis("virtual_pipeline", {1, 2, 4}, layout.virtual_pipeline, space);
-  std::vector<json> inner;  // in a node, as the heads allow; below the CP degree
+  std::vector<json> inner;  // within a node, as the heads allow, and below the CP degree
   for (const json& degree : divisors(gpus, std::min<std::int64_t>(gpus_per_node, gpus / 2)))
     if (degree > 1 && study.model.heads % degree.get<int>() == 0) inner.push_back(degree);
   std::vector<json> forms = {"all-gather", "ulysses", "ring", "group-cast", "disaggregated"};
@@ -258,7 +258,7 @@ static void resolve(json& node, const char* key, const std::filesystem::path& di
   node[key] = path;
 }
 
-// Names of what is shipped stay names.
+// Makes a path absolute; names of shipped files stay names.
 static void resolve_path(json& node, const char* key, const std::filesystem::path& directory) {
   if (node.is_object() && node.contains(key) && node[key].is_string() &&
       is_path(node[key].get<std::string>()))

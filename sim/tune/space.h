@@ -25,8 +25,8 @@ struct TriedKey {
 };
 
 struct Space {
-  std::vector<TriedKey> shared;                 // of the study, dotted
-  std::vector<std::vector<TriedKey>> policies;  // keys of each entry; `name` among them
+  std::vector<TriedKey> shared;                 // dotted keys of the study
+  std::vector<std::vector<TriedKey>> policies;  // keys of each entry, including `name`
 };
 
 // Reads and checks every key and value, each with the first values of the others. `study` is a study file

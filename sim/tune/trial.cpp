@@ -41,7 +41,7 @@ double pairs_of(const Step& step, Reach reach) {
   return pairs;
 }
 
-// Ends a trial early, as its last `least` is above the limit.
+// Ends a trial early, because its last `least` is above the limit.
 void end_early(Trial& trial) {
   const double first = trial.least.front(), last = trial.least.back();
   trial.outcome = Outcome::slower;
@@ -56,7 +56,7 @@ bool splits_backward(const SchedulePolicy& schedule) {
   return schedule.name.starts_with("zb") || schedule.bidirectional;
 }
 
-// What runs a candidate: its row and its plan, and what is asked of it.
+// The parts that a candidate's run needs: its row, its plan and the limits.
 struct TrialRun {
   const StudyRow& row;
   const Plan& plan;
@@ -73,7 +73,7 @@ std::optional<StepResult> simulate_step(const TrialRun& run, StepRunner& runner,
   std::optional<StepResult> result;
   try {
     result = runner.simulate(run.plan.steps[i], i);
-  } catch (const UserError& e) {  // a schedule that does not go with the micro-batches
+  } catch (const UserError& e) {  // the schedule does not go with the micro-batches
     trial.outcome = Outcome::refused;
     trial.reason = e.what();
     return {};
@@ -119,12 +119,12 @@ Trial simulate_until_slower(const TrialRun& run, const ShardRule& rule, std::vec
   return trial;
 }
 
-// Estimates it by the steps of few batches; see trial.h.
+// Estimates the candidate from the steps of few batches (see trial.h).
 Trial simulate_few(const TrialRun& run, const ShardRule& rule) {
   const Reach reach = run.row.models->costs.model().reach();
   const auto work = [&](double tokens, double pairs) {
     const double seconds = run.bound.even_seconds(tokens, pairs, true, false);
-    return seconds > 0 ? seconds : tokens;  // a profile without such rates
+    return seconds > 0 ? seconds : tokens;  // for a profile without such rates
   };
   const bool only_tails = std::ranges::all_of(run.plan.steps, &Step::tail);
   StepRunner runner(run.row, rule, run.row.step_options(), run.options.steps);
@@ -173,13 +173,13 @@ Trial simulate_candidate(const TrialRun& run, SimulatedPlan& ran) {
   return chosen;
 }
 
-// Why the plan's tokens wait too long; empty where they do not.
+// Why the plan's tokens wait too long; empty if they do not.
 std::optional<Note> lateness(const DocumentSet& documents, const Plan& plan, const TrialLimits& limits) {
   constexpr double kAny = std::numeric_limits<double>::infinity();
   if (limits.token_delay == kAny && limits.longest_delay == kAny) return {};
   const PlanMetrics metrics = plan_metrics(documents.batches, plan);
   if (!metrics.token_delay_mean) return Note{"no_delay_defined", "", {}};
-  if (limits.batches > 0) return {};  // the delay on few batches, one of them the longest, is not the study's
+  if (limits.batches > 0) return {};  // few batches, including the longest, do not show the study's delay
   if (*metrics.token_delay_mean > limits.token_delay) return Note{"tokens_wait", "", {}};
   if (*metrics.token_delay_max <= limits.longest_delay) return {};
   Notes more;
@@ -187,7 +187,7 @@ std::optional<Note> lateness(const DocumentSet& documents, const Plan& plan, con
   return Note{"a_token_waits", "", {{"iterations", *metrics.token_delay_max}, {"more", std::move(more)}}};
 }
 
-// Throws what packing would where a document is too long for the policy, before anything is priced.
+// Throws what packing would if a document is too long for the policy, before anything is priced.
 void check_longest(const StudyRow& row) {
   const PolicyRun& run = row.run;
   if (run.has_plan_file() || run.policy().hard_limit == nullptr || run.chooses_groups()) return;
@@ -196,7 +196,7 @@ void check_longest(const StudyRow& row) {
   (void)make_plan(run.policy(), {row.documents.batches, run.pack, QuadraticWorkload()});
 }
 
-// Throws where the row's schedule does not take the layout's model chunks, whatever is packed.
+// Throws if the row's schedule does not take the layout's model chunks, whatever is packed.
 void check_schedule(const StudyRow& row) {
   const Layout& layout = row.models->layout;
   if (layout.virtual_pipeline == 1) return;
@@ -204,7 +204,7 @@ void check_schedule(const StudyRow& row) {
   (void)row.schedule.make({layout.pipeline, layout.virtual_pipeline, groups});
 }
 
-// The row's plan: its own, or one that it shares.
+// The row's plan: its own, or a shared one.
 std::shared_ptr<const PackedRow> packed_row(StudyRow& row, const RunStudyOptions& options,
                                             const Shared& shared) {
   const auto pack = [&] {

@@ -5,7 +5,7 @@
 // seconds of those that ran and the bounds of the others say more seconds per token than the limit, the
 // candidate is proven slower than it and ends. That changes no result: who ends early could not have won.
 //
-// On few steps it plans the first global batches of the study alone, and is estimated by
+// A trial on few steps plans only the first global batches of the study. Its estimate is
 //   seconds of its steps x (bound of all documents / bound of the documents in those steps),
 // where the bound is that of the work spread evenly over all GPUs. Steps that only empty at the end what was
 // held are not run, so that a policy which holds documents back neither gains nor loses by that.
@@ -26,19 +26,19 @@
 
 namespace equipoise {
 
-// dropped: it ran on few steps, and others were faster there.
+// dropped: it ran on few steps, where others were faster.
 enum class Outcome { ok, slower, oom, unplaceable, refused, late, dropped };
 inline constexpr std::string_view kOutcomeNames[] = {"ok",      "slower", "oom",    "unplaceable",
                                                      "refused", "late",   "dropped"};
 
 struct Trial {
   Outcome outcome = Outcome::refused;
-  // ok: seconds of all steps over all tokens. slower: what it takes at least. dropped: as estimated. Else 0.
+  // ok: seconds of all steps over all tokens. slower: its lower bound. dropped: its estimate. Else 0.
   double seconds_per_token = 0;
-  double expected = 0;  // slower: if the other steps exceed their bounds as those that ran did
-  int batches = 0;      // of the study that it was given; 0: all
+  double expected = 0;  // slower: the estimate if other steps exceed their bounds as those that ran did
+  int batches = 0;      // batches of the study that it ran on; all if 0
   int steps = 0;        // simulated
-  int planned = 0;      // steps of its plan
+  int planned = 0;      // steps in its plan
   std::string reason;   // why it did not run; empty for ok and slower
   // ok: iterations that a token waits on the mean, as metrics have it, and the most that a GPU holds.
   std::optional<double> token_delay;
@@ -57,14 +57,15 @@ struct Tried {
 };
 
 struct TrialLimits {
-  double seconds_per_token = std::numeric_limits<double>::infinity();  // no slower candidate is wanted
-  double token_delay = std::numeric_limits<double>::infinity();        // most token_delay_mean
-  double longest_delay = std::numeric_limits<double>::infinity();  // of any token, those held at the end too
-  int batches = 0;  // the inputs have so many of the study's only, and none is too slow; 0: all
+  double seconds_per_token = std::numeric_limits<double>::infinity();  // slower candidates end early
+  double token_delay = std::numeric_limits<double>::infinity();        // limit of token_delay_mean
+  double longest_delay = std::numeric_limits<double>::infinity();      // limit for any token, including those
+                                                                       // still held at the end
+  int batches = 0;  // the inputs have only so many of the study's batches; all if 0
 };
 
-// What the candidate would have come to under another limit, without running it again; nothing where that
-// cannot be told from what is known.
+// The result under another limit, without running the candidate again; nothing where the known result does
+// not decide it.
 std::optional<Trial> under_limit(const Trial& known, double limit);
 
 // `study` has one row. `ran`: of a candidate that runs to its end, what a study shows of it; null: nobody

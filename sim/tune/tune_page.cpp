@@ -51,9 +51,9 @@ std::vector<std::string> tune_lines(const TuneReport& report) {
   return lines;
 }
 
-// What the page draws of all that was tried, bounded whatever the search: layouts as their degrees and the
-// values of the space's other keys; trials as [place, layout, row, outcome, seconds per token, delay, peak
-// bytes, reason], those that did not run up to kMostTrials; reasons once each.
+// What the page draws of all that was tried, bounded in size for any search. Layouts are their degrees and
+// the values of the space's other keys. Trials are [place, layout, row, outcome, seconds per token, delay,
+// peak bytes, reason]; of those that did not run, at most kMostTrials. Each reason is kept once.
 class SearchOfPage {
  public:
   explicit SearchOfPage(const TuneReport& report) : report_(report) {
@@ -84,7 +84,7 @@ class SearchOfPage {
                        t.peak_bytes, reason(t.reason)});
   }
 
-  // Its place in the page's list; a layout that nothing was tried on is skipped.
+  // Its place in the page's list; a layout without trials is skipped.
   std::size_t layout(std::size_t index) {
     const auto [known, is_new] = shown_.emplace(index, shown_.size());
     if (is_new) {
@@ -92,7 +92,7 @@ class SearchOfPage {
       const Layout& l = choice.layout;
       json values = json::array();
       for (const TriedKey& axis : report_.space.shared) {
-        const auto value = choice.keys.find(axis.key);  // none of it acts in this layout
+        const auto value = choice.keys.find(axis.key);  // because none of it has an effect in this layout
         values.push_back(value == choice.keys.end() ? json()
                          : value->is_string()       ? *value
                                                     : json(value->dump()));
@@ -106,7 +106,7 @@ class SearchOfPage {
     if (text.empty()) return nullptr;
     const auto known = places_.find(text);
     if (known != places_.end()) return known->second;
-    if (reasons_.size() == kMostReasons) return nullptr;  // tune.json has it
+    if (reasons_.size() == kMostReasons) return nullptr;  // tune.json has the others
     places_.emplace(text, reasons_.size());
     reasons_.push_back(text);
     return reasons_.size() - 1;

@@ -49,7 +49,7 @@ void check_policies(const MeasuredLog& log, const std::vector<std::string>& labe
   for (const LoggedOp& op : log.ops) check(op.policy);
 }
 
-// Of the study's global batch: documents where it counts them, else windows.
+// In the study's global batch: documents if it counts those, else windows.
 std::int64_t samples_per_step(const Study& study) {
   return study.batch.documents_per_step > 0 ? study.batch.documents_per_step : study.batch.sequences_per_step;
 }
@@ -81,7 +81,7 @@ class Comparison {
     return std::ranges::any_of(log_.steps, [&](const LoggedSteps& of) { return is_of(of.policy, policy); });
   }
 
-  // The median of the steps decides, since a single step may have waited for anything.
+  // Checks the median of the steps, since a single step may have waited for anything.
   void check_unit(const PolicyPairs& policy) const {
     if (policy.steps.empty()) return;
     std::vector<std::pair<double, double>> steps;  // measured over simulated, simulated
@@ -94,7 +94,7 @@ class Comparison {
       throw UserError(log_.name + ": step_seconds of " + policy.label + ": " + doubt);
   }
 
-  // Of the entry, whose rate is of a step with so many tokens.
+  // The seconds of the entry, whose rate is for a step with so many tokens.
   double seconds_of(const LoggedSteps& entry, const SimulatedPolicy& policy, std::int64_t tokens) const {
     if (entry.tokens_per_second_per_gpu > 0)
       return as_double(tokens) / (entry.tokens_per_second_per_gpu * as_double(policy.gpus));
@@ -222,12 +222,12 @@ void keep_rows(const std::string& label, Study& study, MeasuredLog& log) {
     nlohmann::json& entry = kept.emplace_back(file["policies"][i]);
     if (entry.is_string()) entry = {{"name", entry}};
     entry["label"] = labels[i];
-    entry.erase("published");  // it may be over a row that is excluded
+    entry.erase("published");  // because it may be over an excluded row
   }
-  if (kept.empty() || kept.size() == labels.size()) return;  // what the log names is looked at later
+  if (kept.empty() || kept.size() == labels.size()) return;  // names in the log are checked later
   file["baseline"] = kept.front()["label"];
   file["policies"] = std::move(kept);
-  study = parse_study(file, study.file);  // with the notes that are on these rows
+  study = parse_study(file, study.file);  // so that the notes are about these rows
 }
 
 namespace {
@@ -264,7 +264,7 @@ void add_end(const StageEnd& end, SecondsByOp& seconds) {
     seconds_of(seconds, end.steps[s].name) += to_seconds(end.durations[s]);
 }
 
-// Simulates the row's steps once more, for their ops.
+// Simulates the row's steps again, to get their ops.
 void add_ops(const Study& study, const StudyInputs& inputs, const RunStudyOptions& options,
              const PolicyResult& row, int gpu, SimulatedPolicy& policy) {
   StudyRow again(study, inputs.documents, &inputs.profile, row.run);

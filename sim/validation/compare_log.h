@@ -1,4 +1,4 @@
-// A measured log compared with the simulated steps of a study, and the simulation for it.
+// Compares a measured log with the simulated steps of a study, and runs the simulation for it.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,13 @@ namespace equipoise {
 
 struct SimulatedOp {
   OpName op{};
-  double seconds = 0;  // sum over the step on the rank that the log is of
+  double seconds = 0;  // sum over the step on the log's rank
 };
 
 struct SimulatedStep {
   double seconds = 0;
   std::int64_t tokens = 0;
-  std::vector<SimulatedOp> ops;  // empty: the log's ops are not compared
+  std::vector<SimulatedOp> ops;  // empty if the log's ops are not compared
 };
 
 struct SimulatedPolicy {
@@ -31,40 +31,39 @@ struct SimulatedPolicy {
   std::vector<SimulatedStep> steps;
   bool all_reduces = false;  // gradients (ZeRO-0)
   std::int64_t gpus = 1;
-  std::int64_t samples_per_step = 1;  // of the global batch: windows, or documents
+  std::int64_t samples_per_step = 1;  // in the global batch: windows, or documents
 };
 
-// Pairs entries with the simulated steps of their numbers; one of several steps with their mean. A log that
-// shares no step with the simulation (a job that went on from elsewhere) is compared as a whole: its median
-// with the mean of all simulated steps. Notes say what was excluded. Throws UserError for a policy that the
-// study has not, a log of one run for several policies, and an op that is no kind.
+// Pairs each entry with the simulated step of its number, or an entry for several steps with their mean. A
+// log that shares no step with the simulation (a job that continued from elsewhere) is compared as a whole:
+// its median with the mean of all simulated steps. Notes say what was excluded. Throws UserError for a policy
+// that the study does not have, a log of one run for several policies, and an op that is no kind.
 Validation compare_with_log(const MeasuredLog& log, const std::vector<SimulatedPolicy>& policies,
                             const ValidationLimits& limits);
 
-// What the log says of its run and the study has otherwise: the global batch, the number of GPUs, the GPU.
+// How the log's run differs from the study: in the global batch, the number of GPUs, or the GPU.
 Notes unlike_runs(const MeasuredLog& log, const Study& study, const std::string& gpu);
 
-// The study with nothing but the rows that the log has, its notes on them alone; with a label that row alone,
-// and what the log says of it (entries that name none stay). Throws UserError where the study has no such
-// row, or the log no entry of it.
+// Reduces the study to the rows that the log has, with notes about them only. With a label it keeps that row
+// and what the log says about it, including entries that name no row. Throws UserError if the study has no
+// such row, or the log no entry for it.
 void keep_rows(const std::string& label, Study& study, MeasuredLog& log);
 
-// --- A study simulated for a comparison with somebody's log: its steps and, where asked for, the ops of one
-// GPU.
+// --- A study simulated for a comparison with somebody's log: its steps and, on request, the ops of one GPU.
 
 struct SimulatedForLog {
   std::vector<SimulatedPolicy> policies;
-  Notes notes;  // of the study and its rows, and rows that do not run, with their reasons
+  Notes notes;                                   // about the study and its rows, and why rows do not run
   std::map<std::string, double> beyond_samples;  // as a validation's
 };
 
-// `gpu`: whose ops, by number. With ops all steps run at op fidelity. Throws UserError for a GPU that the
-// study has not.
+// `gpu` is the number of the GPU whose ops are wanted. With ops all steps run at op fidelity. Throws
+// UserError for a GPU that the study does not have.
 SimulatedForLog simulate_for_log(const Study& study, const StudyInputs& inputs,
                                  const RunStudyOptions& options, bool with_ops, int gpu = 0);
 
-// Seconds by op on one data x context rank of a stage: kernels and collectives for themselves, without
-// waiting; transfers between stages, arriving and leaving, as pp_send.
+// Seconds by op on one data x context rank of a stage: kernels and collectives by themselves, without
+// waiting. Transfers between stages, in both directions, count as pp_send.
 std::vector<SimulatedOp> ops_of_rank(const OpProgram& program, int stage, int replica);
 
 }  // namespace equipoise

@@ -161,7 +161,7 @@ void compose_steps(const RealRow& row, RealResult& result) {
         run(with_measured(row.steps[at(timed.step)], row.ready.models->grid, timed.ranks)).makespan);
 }
 
-// Windows are a share of the study's, below and above it, so that what is validated lies between them.
+// Windows below and above the study's, as shares of it, so that the validated window is between them.
 constexpr double kWindows[] = {0.875, 1.125};
 constexpr std::int64_t kWindowMultiple = 64;
 
@@ -171,7 +171,7 @@ static std::int64_t window_of_share(std::int64_t window, double by) {
                                 least >= kWindowMultiple ? least / kWindowMultiple * kWindowMultiple : least);
 }
 
-// Takes documents from the end of the trace, drawn by another seed. Rows with a plan of their own are
+// Takes documents from the end of the trace, drawn with another seed. Rows with a plan of their own are
 // skipped.
 static StudyInputs other_documents(Study& study, const Trace& trace) {
   std::erase_if(study.policies, [](const PolicyRun& row) { return row.has_plan_file(); });
@@ -192,7 +192,8 @@ Calibration::Calibration(const StudyOfWindow& study_of, std::int64_t context_win
     try {
       Study study = study_of(tokens);
       use_own_ranks(study);
-      study.steps = std::min<std::int64_t>(study.steps, options_.steps + 1);  // one more: a policy may carry
+      study.steps = std::min<std::int64_t>(study.steps, options_.steps + 1);  // one more, since a policy may
+                                                                              // carry documents over
       StudyInputs inputs = other_documents(study, trace);
       if (study.policies.empty()) continue;
       auto window = std::make_unique<Window>(Window{tokens, std::move(study), std::move(inputs), {}, {}});

@@ -1,4 +1,4 @@
-// What `execute` found, as JSON (equipoise.execution/1) and as text.
+// The results of `execute` as JSON (equipoise.execution/1) and as text.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -12,13 +12,13 @@ namespace equipoise {
 
 struct ExecutionRow {
   RealResult result;
-  std::vector<execution::LossBias> biases;  // of the first step
+  std::vector<execution::LossBias> biases;  // for the first step
 };
 
 struct ExecutionReport {
-  std::string study, device, ranks;  // `ranks`: what they are and how many
+  std::string study, device, ranks;  // `ranks` says what they are and how many
   std::string normalizer;
-  bool replay = false;  // measured steps are composed
+  bool replay = false;  // whether measured steps are composed
   std::vector<ExecutionRow> rows;
 
   [[nodiscard]] bool all_equivalent() const;

@@ -9,7 +9,7 @@
 namespace equipoise {
 namespace {
 
-// The k of median_noise's interval, at least 1 even where the whole range covers less than 95%.
+// The k of median_noise's interval: at least 1, even if the whole range covers less than 95%.
 std::size_t order_of_interval(std::size_t count) {
   const auto n = static_cast<double>(count);
   double term = std::exp2(-n), below = term;  // P(Binomial = 0), P(Binomial < 1)
@@ -25,7 +25,7 @@ std::size_t order_of_interval(std::size_t count) {
 
 constexpr std::size_t kWorstShown = 5;
 
-// Collects single errors; `at` is how the caller finds one again.
+// Collects single errors; `at` lets the caller find one again.
 class ErrorSum {
  public:
   void add(double predicted, double measured, std::size_t at, double alone = 0) {
@@ -103,7 +103,7 @@ std::vector<std::string> labels_by(std::vector<PolicyFigures> policies, double P
   return each_of(policies, &PolicyFigures::label);
 }
 
-// A pair counts as swapped only where its measured rates differ by more than both noises.
+// A pair counts as swapped only if its measured rates differ by more than both noises.
 Ranking ranking_of(const std::vector<PolicyFigures>& policies, bool per_token) {
   Ranking ranking;
   ranking.per_token = per_token;
@@ -204,7 +204,7 @@ double median(std::vector<double> values) {
 std::optional<double> median_noise(std::vector<double> values) {
   if (values.size() < 2) return std::nullopt;
   std::sort(values.begin(), values.end());
-  // exp2(-n) is 0 beyond the doubles: there the normal approximation is exact enough.
+  // exp2(-n) is 0 beyond the range of doubles, where the normal approximation is exact enough.
   constexpr std::size_t kMostCounted = 1000;
   const auto n = static_cast<double>(values.size());
   const std::size_t k = values.size() <= kMostCounted ? order_of_interval(values.size())
@@ -216,7 +216,7 @@ ValidationFigures figures_of(const Validation& validation) {
   ValidationFigures figures;
   const bool per_token = std::all_of(validation.policies.begin(), validation.policies.end(), knows_tokens);
   for (PolicyPairs pairs : validation.policies) {
-    if (!per_token)  // rates have one unit
+    if (!per_token)  // so that all rates have one unit
       for (StepPair& step : pairs.steps) step.tokens = 0;
     if (PolicyFigures own = policy_figures(pairs, validation.limits.step); !own.steps.empty())
       figures.policies.push_back(std::move(own));

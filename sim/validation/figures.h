@@ -1,4 +1,5 @@
-// A comparison of simulated with measured times, whoever measured them: the pairs, and the figures of them.
+// A comparison of simulated with measured times, whoever measured them: the pairs, and the figures that
+// follow from them.
 #pragma once
 
 #include <cstddef>
@@ -17,22 +18,22 @@ namespace equipoise {
 struct StepPair {
   std::int64_t step = 0;
   double predicted_seconds = 0;
-  std::vector<double> measured_seconds;  // one a repetition that was kept; empty: not measured
+  std::vector<double> measured_seconds;  // one per kept repetition; empty if not measured
   std::int64_t tokens = 0;               // 0: unknown
-  double alone_seconds = 0;              // predicted from the profile alone; 0: predicted_seconds is that
+  double alone_seconds = 0;              // predicted from the profile alone; 0 if that is predicted_seconds
 };
 
 struct PolicyPairs {
   std::string label;
   std::vector<StepPair> steps;
-  int runs = 0;          // measured repetitions, dropped ones included; 0: as many as a step has
-  int dropped_runs = 0;  // of them: disturbed by something else on the machine
+  int runs = 0;          // measured repetitions, including dropped ones; 0: as many as a step has
+  int dropped_runs = 0;  // those that other work on the machine disturbed
 };
 
-// One op of one rank. -1: of none, or of all.
+// One op of one rank. A number is -1 if the op belongs to none, or to all.
 struct OpPair {
   std::string op;     // kind
-  std::string label;  // of the policy
+  std::string label;  // the policy's
   std::int64_t step = 0;
   int lane = -1;
   int stage = -1;
@@ -46,48 +47,50 @@ struct OpPair {
 // Largest errors that pass, as shares of the measured time.
 struct ValidationLimits {
   double step = 0.05;
-  double op = 0.08;  // of an op kind
+  double op = 0.08;  // for an op kind
 };
 inline constexpr ValidationLimits kCpuLimits{0.05, 0.08};
 inline constexpr ValidationLimits kCudaLimits{0.05, 0.05};
 
 struct Validation {
   std::string study;   // for titles
-  std::string device;  // what measured: "cpu", "cuda", a log's form
+  std::string device;  // what measured: "cpu", "cuda", or the form of a log
   std::string profile;
   ValidationLimits limits;
   std::vector<PolicyPairs> policies;
   std::vector<OpPair> ops;
-  Notes notes;  // what the reader has to know: which runs were used, what was excluded
-  std::map<std::string, double> beyond_samples;  // verdict.h's share of each policy, by label
+  Notes notes;  // qualifies the figures: which runs were used, what was excluded
+  std::map<std::string, double> beyond_samples;  // share of each policy's time beyond the profile's samples
+                                                 // (verdict.h), by label
   double other_load = 0;                         // CPUs that other programs kept busy when the run began
 };
 
-// --- How far repeated measurements leave their median open.
+// --- How uncertain repeated measurements leave their median.
 
-// The median of a list in any order; 0 where it is empty.
+// The median of a list in any order; 0 if it is empty.
 double median(std::vector<double> values);
 
-// Half the width of the median's 95% interval by order statistics, which asks nothing of the distribution:
-// from the k-th smallest to the k-th largest value, k the largest with P(Binomial(n, 1/2) < k) <= 2.5%. Below
-// 6 values no interval of theirs reaches 95%: then half their range. Nothing below 2 values.
+// Half the width of the median's 95% interval by order statistics, which needs no assumption about the
+// distribution. It goes from the k-th smallest to the k-th largest value, with the largest k for which
+// P(Binomial(n, 1/2) < k) <= 2.5%. With fewer than 6 values no interval reaches 95%, so it is half their
+// range. With fewer than 2 values there is none.
 std::optional<double> median_noise(std::vector<double> values);
 
 // --- The figures of a comparison: errors of steps, op kinds and micro-batches, whether policies rank alike,
 // and which limit is broken. Every format shows these and computes none.
 //
 // An error is predicted / measured - 1, signed. A measured time is the median of its repetitions. The limit
-// of an op kind is on its error by time, (sum predicted - sum measured) / sum measured: what the kind adds to
-// a step; errors of single ops are shown as well.
+// for an op kind is on its error by time, (sum predicted - sum measured) / sum measured, which is what the
+// kind adds to a step. Errors of single ops are shown as well.
 
 // The errors of a list of times that are compared one by one.
 struct Errors {
   std::int64_t count = 0;
   double predicted_seconds = 0, measured_seconds = 0;  // sums
-  double mean_abs = 0, mean = 0;                       // of single errors, unweighted
-  double alone_seconds = 0;  // sum of what the profile alone says; 0: predicted_seconds is that
+  double mean_abs = 0, mean = 0;                       // over single errors, unweighted
+  double alone_seconds = 0;  // sum of the profile's predictions alone; 0 if that is predicted_seconds
   double worst = 0;          // the single error farthest from 0, signed
-  std::size_t worst_at = 0;  // which of them
+  std::size_t worst_at = 0;  // the place of that error
 
   // By time.
   [[nodiscard]] double error() const { return predicted_seconds / measured_seconds - 1; }
@@ -107,14 +110,14 @@ struct StepFigures {
 
 struct PolicyFigures {
   std::string label;
-  std::vector<StepFigures> steps;                      // those that were measured
-  double predicted_seconds = 0, measured_seconds = 0;  // means of these steps
-  // Mean of the steps' noise, as if one disturbance hit all of them: no less than the mean's own. Nothing
-  // where no step was repeated.
+  std::vector<StepFigures> steps;                      // steps that were measured
+  double predicted_seconds = 0, measured_seconds = 0;  // means over these steps
+  // Mean of the steps' noise, as if one disturbance hit all of them, which is no less than the noise of the
+  // mean. Nothing if no step was repeated.
   std::optional<double> noise_seconds;
   Errors errors;  // of steps
   double predicted_rate = 0,
-         measured_rate = 0;  // what ranks: seconds a token, or a step where tokens are unknown
+         measured_rate = 0;  // what ranks: seconds per token, or per step if tokens are unknown
   double rate_noise = 0;
   int runs = 0, dropped_runs = 0;
   bool within_limit = true;
@@ -139,28 +142,29 @@ struct MicroBatchFigures {
 
 struct Ranking {
   std::vector<std::string> predicted, measured;            // fastest first
-  std::vector<std::pair<std::string, std::string>> ties;   // measured within the noise of both
-  std::vector<std::pair<std::string, std::string>> swaps;  // measured faster, predicted slower
-  bool per_token = false;                                  // by seconds a token
+  std::vector<std::pair<std::string, std::string>> ties;   // pairs with equal measured times, within noise
+  std::vector<std::pair<std::string, std::string>> swaps;  // first one measured faster, predicted slower
+  bool per_token = false;                                  // whether rates are seconds per token
 
   [[nodiscard]] bool same() const { return swaps.empty(); }
 };
 
 struct ValidationFigures {
   std::vector<PolicyFigures>
-      policies;                // in the order of the input; those without a measured step are excluded
-  std::vector<OpFigures> ops;  // most measured time first
+      policies;                // in the order of the input, without policies that have no measured step
+  std::vector<OpFigures> ops;  // by descending measured time
   Errors micro_batches;
   std::vector<MicroBatchFigures> worst_micro_batches;  // a few, worst first
   Ranking ranking;
-  std::vector<std::string> broken;  // each limit that is, in words
-  std::int64_t unmeasured_ops = 0;  // whose measured time is 0 or missing: in no figure
+  std::vector<std::string> broken;  // each broken limit, in words
+  std::int64_t unmeasured_ops = 0;  // ops whose measured time is 0 or missing; they are in no figure
   double other_load = 0;
 
   [[nodiscard]] bool passed() const { return broken.empty(); }
-  // Whether a broken limit may be the machine's: half a CPU of other work is more than any limit allows for.
+  // Whether the limits decide. A broken limit may be the machine's fault if other work takes half a CPU,
+  // which is more than any limit allows for.
   [[nodiscard]] bool judged() const { return passed() || other_load < 0.5; }
-  [[nodiscard]] std::string verdict() const;  // "passed", "failed", or why neither
+  [[nodiscard]] std::string verdict() const;  // "passed", "failed", or why it is neither
 };
 
 ValidationFigures figures_of(const Validation& validation);

@@ -17,8 +17,8 @@ namespace {
 
 // --- Lines
 
-// Without the colours of a terminal, in lower case, with a space for each underscore and one before the
-// first word: frameworks differ in these, and a key is then found at the very begin of a line, too.
+// The line without terminal colours, in lower case, with a space for each underscore and one in front.
+// Frameworks differ in these, and the space lets a key match at the very beginning, too.
 std::string plain_line(std::string_view line) {
   std::string plain(" ");
   for (std::size_t i = 0; i < line.size(); ++i) {
@@ -32,7 +32,7 @@ std::string plain_line(std::string_view line) {
   return plain;
 }
 
-// Calls body(line, its number) for every line; a progress bar ends its lines by a carriage return.
+// Calls body(line, its number) for every line. A progress bar ends its lines with a carriage return.
 template <class Body>
 void each_line(std::string_view text, const Body& body) {
   std::size_t number = 1;
@@ -44,8 +44,8 @@ void each_line(std::string_view text, const Body& body) {
   }
 }
 
-// The number after `key`, where there is one. What is between them in any log (spaces, dots, a colon) is
-// skipped; "4,435" and "4.43k" are numbers.
+// The number after `key`, if there is one. Spaces, dots and a colon in between are skipped; "4,435" and
+// "4.43k" are numbers.
 std::optional<double> number_after(std::string_view line, std::string_view key) {
   const std::size_t found = line.find(key);
   if (found == std::string_view::npos) return std::nullopt;
@@ -74,8 +74,8 @@ struct LineForm {
   std::string_view iteration, value;  // keys, in plain lines
   Figure figure;
   int first;   // number of the first iteration
-  bool means;  // whether an entry is the mean of the iterations since the one before
-  std::string_view other = {};  // a key of lines that have these and are no steps
+  bool means;  // whether an entry is the mean of the iterations since the last entry
+  std::string_view other = {};  // a key of lines that have these keys and are no steps
   [[nodiscard]] bool is_step(std::string_view line) const {
     return line.find(value) != std::string_view::npos &&
            (other.empty() || line.find(other) == std::string_view::npos);
@@ -91,11 +91,11 @@ constexpr std::array kForms{
     LineForm{"DeepSpeed", "global step=", "currsamplespersec=", Figure::samples_per_second, 1, false},
 };
 
-constexpr std::int64_t kWarmUp = 3;  // iterations: allocation, autotuning, the first collectives
+constexpr std::int64_t kWarmUp = 3;  // iterations with allocation, autotuning and the first collectives
 constexpr double kMostIterations = static_cast<double>(std::int64_t{1} << 40);
 
 struct Entry {
-  std::int64_t step = 0;  // the last that it is of, from 0
+  std::int64_t step = 0;  // the last step that it covers, from 0
   double value = 0;
 };
 
@@ -137,7 +137,7 @@ LoggedSteps steps_of(const LineForm& form, const Entry& entry, std::int64_t coun
   return steps;
 }
 
-// The smallest distance between consecutive entries, the first included. A restart goes back and does not
+// The smallest distance between consecutive entries, including the first. A restart goes back and does not
 // count.
 std::int64_t interval_of(const std::vector<Entry>& entries) {
   std::int64_t least = 0;
@@ -148,7 +148,7 @@ std::int64_t interval_of(const std::vector<Entry>& entries) {
   return std::max<std::int64_t>(1, least);
 }
 
-// How many steps each entry is the mean of.
+// How many steps each entry averages.
 std::vector<std::int64_t> counts_of(const LineForm& form, const std::vector<Entry>& entries) {
   if (!form.means) return std::vector<std::int64_t>(entries.size(), 1);
   const std::int64_t interval = interval_of(entries);
@@ -187,12 +187,12 @@ MeasuredLog log_of(const LineForm& form, const std::vector<Entry>& entries, cons
 
 constexpr std::string_view kGpu = "cuda capacity:";  // torchtitan's line, "... NVIDIA H100 with 79.11GiB"
 
-// per_device_train_batch_size is no global one.
+// per_device_train_batch_size is not a global batch size.
 bool is_of_one_device(std::string_view before) {
   return before.ends_with("per device") || before.ends_with("per gpu");
 }
 
-// Later lines count: a batch size may ramp up.
+// Later lines override earlier ones, since a batch size may ramp up.
 void read_facts(const std::string& line, std::string_view typed, LoggedRun& run) {
   const auto whole = [&](std::initializer_list<std::string_view> keys, std::optional<std::int64_t>& fact) {
     for (const std::string_view key : keys)
@@ -204,14 +204,14 @@ void read_facts(const std::string& line, std::string_view typed, LoggedRun& run)
   // Hugging Face: "Total train batch size (w. parallel, distributed & accumulation) = 64"
   whole({"global batch size", " train batch size ", " train batch size=", "distributed & accumulation)"},
         run.samples_per_step);
-  // "mp world size" and "data parallel world size" are of groups.
+  // "mp world size" and "data parallel world size" are sizes of groups.
   if (const std::size_t at = line.find(" world size");
       at != std::string::npos &&
       (at == 0 || line[at - 1] == ' ' || line[at - 1] == ',' || line[at - 1] == ']' ||
        std::string_view(line).substr(0, at).ends_with("using")))
     whole({" world size"}, run.gpus);
   if (const std::size_t at = line.find(kGpu); at != std::string::npos && !typed.empty()) {
-    // The plain line is not as long as the typed one where that has colours: the name is looked for again.
+    // The plain line is shorter than the typed one if that has colours, so the name is searched again.
     const std::size_t begin = typed.find("capacity:") + kGpu.size() - kGpu.find("capacity:");
     const std::size_t end = typed.find(" with ", std::min(begin, typed.size()));
     if (begin < typed.size() && end != std::string_view::npos)
@@ -226,7 +226,7 @@ struct Bar {
   double elapsed = 0;  // seconds
 };
 
-// "[00:22<12:30" or "[1:00:22<": what has passed.
+// "[00:22<12:30" or "[1:00:22<": the time that has passed.
 std::optional<double> clock_in(std::string_view text) {
   double seconds = 0, part = 0;
   std::size_t digits = 0;
@@ -264,10 +264,10 @@ std::optional<Bar> bar_in(std::string_view line) {
   return bar;
 }
 
-// Of the bars that a log has (files that are tokenised have one, too) the training's is the longest that
-// is next to a line of losses.
+// The bars of the training. Other bars, such as those of tokenising, may be in the log, too. The training's
+// is the longest bar that is next to a line of losses.
 std::vector<Bar> training_bars(std::string_view text) {
-  std::map<std::int64_t, std::vector<Bar>> bars;  // by what they run up to
+  std::map<std::int64_t, std::vector<Bar>> bars;  // by the number at which they end
   std::map<std::int64_t, int> next_to_loss;
   std::int64_t last = 0;
   bool loss_before = false;
@@ -286,8 +286,8 @@ std::vector<Bar> training_bars(std::string_view text) {
   return most == next_to_loss.end() ? std::vector<Bar>() : bars[most->first];
 }
 
-// From the first bar behind the warm-up to the last one, whose clocks have whole seconds. Of several runs in
-// one log the last counts: a clock that goes back is another run's.
+// The mean from the first bar after the warm-up to the last one, whose clocks have whole seconds. If a log
+// has several runs, the last counts: a clock that goes back begins another run.
 std::optional<LoggedSteps> mean_of_bars(std::vector<Bar> bars) {
   for (std::size_t i = bars.size(); i-- > 1;)
     if (bars[i].elapsed < bars[i - 1].elapsed) {

@@ -28,10 +28,10 @@
 namespace equipoise {
 
 struct LoggedSteps {
-  std::string policy;       // empty: the log does not say
-  std::int64_t step = 0;    // the first that the entry is the mean of
+  std::string policy;       // empty if the log does not say
+  std::int64_t step = 0;    // the first step that the entry averages
   std::int64_t count = 1;   // how many
-  double seconds = 0;       // of one; 0: one of the rates below says it
+  double seconds = 0;       // per step; 0 if one of the rates below gives it
   std::int64_t tokens = 0;  // 0: unknown
   double tokens_per_second_per_gpu = 0;
   double samples_per_second = 0;
@@ -40,36 +40,36 @@ struct LoggedSteps {
 struct LoggedOp {
   std::string policy;
   std::int64_t step = 0;
-  std::string kind;    // an op of the simulator, or a kind of them (below)
+  std::string kind;    // an op of the simulator, or one of the kinds below
   double seconds = 0;  // sum over the step on one rank
 };
 
-// What a log says of the run that wrote it, where it does.
+// What a log says about the run that wrote it; fields are empty if it does not.
 struct LoggedRun {
-  std::optional<std::int64_t> samples_per_step;  // its global batch
+  std::optional<std::int64_t> samples_per_step;  // in its global batch
   std::optional<std::int64_t> gpus;              // its world size
-  std::string gpu;                               // as the log names it; empty: unknown
+  std::string gpu;                               // as the log names it; empty if unknown
 };
 
 struct MeasuredLog {
   std::string form;  // "CSV", "Megatron-LM log", "torch.profiler trace"
-  std::string name;  // of the file
+  std::string name;  // the file's
   std::vector<LoggedSteps> steps;
   std::vector<LoggedOp> ops;
   LoggedRun run;
   Notes notes;  // what was excluded
 };
 
-// Throws UserError: file, line or key, what was found, what is allowed.
+// Throws UserError with file, line or key, what was found, and what is allowed.
 MeasuredLog read_measured_log(const std::string& path);
 MeasuredLog parse_measured_log(std::string_view bytes, const std::string& name);
 
-// The longest step that is one takes 10^7 s.
+// No real step is longer than 10^7 s.
 inline bool is_step_time(double seconds) {
   return seconds > 0 && seconds <= 1e7;
 }
-// Why a time cannot be in seconds, given the simulated one; empty where it can. Programs log milliseconds,
-// and no model of a step is off by as much.
+// Why a time cannot be in seconds, given the simulated one; empty if it can. Programs log milliseconds, and
+// no model of a step is wrong by such a factor.
 inline std::string unit_doubt(double seconds, double simulated_seconds) {
   constexpr double kMostOff = 50;
   const double ratio = seconds / simulated_seconds;

@@ -31,16 +31,16 @@ namespace {
 
 RunStudyOptions quiet_options() {
   RunStudyOptions options;
-  options.ignore_memory = true;  // the ranks' memory is another than the simulated GPUs'
+  options.ignore_memory = true;  // the ranks' memory differs from that of the simulated GPUs
   options.find_fits = false;
   return options;
 }
 
-// What rank 0 has decided for all ranks.
+// What rank 0 decides for all ranks.
 struct Decision {
   std::string reason, shard;
   nlohmann::json plan;
-  std::int64_t bucket = 0;  // by which dacp shards
+  std::int64_t bucket = 0;  // that dacp shards by
 };
 
 Decision decide(const ModelShape& model, RealRow& row) {
@@ -60,7 +60,7 @@ Decision decide(const ModelShape& model, RealRow& row) {
   return decision;
 }
 
-// Makes the same row on another rank: it derives the sizes itself and takes over the plan.
+// Makes the same row on another rank, which derives the sizes itself and receives the plan.
 void take_over(const ModelShape& model, const Decision& decision, RealRow& row) {
   StudyRow& ready = row.ready;
   derive_sizes(ready, quiet_options().ignore_memory);
@@ -84,8 +84,8 @@ void make_steps(const StudyInputs& inputs, const RealRowOptions& options, RealRo
 RealRow real_row(const Study& study, const StudyInputs& inputs, std::size_t number,
                  const RealRowOptions& options, kernels::Communicator& world) {
   PolicyRun entry = study.policies[number];
-  if (entry.leaves_open()) {  // rank 0 chooses: with a solver another could be faster a second time
-    const StudyRow own(study, inputs, entry);  // what it refuses, all ranks do
+  if (entry.leaves_open()) {  // rank 0 chooses, because a solver may find another one faster the next time
+    const StudyRow own(study, inputs, entry);  // it refuses the same on all ranks
     const StudyRow chosen =
         world.rank() > 0 ? own : ready_row(study, inputs, entry, trial_options(quiet_options()));
     nlohmann::json made = {{"schedule", chosen.schedule.name},
@@ -129,7 +129,7 @@ RealRow real_row(const Study& study, const StudyInputs& inputs, std::size_t numb
 
 std::string broadcast(kernels::Communicator& world, const std::string& text) {
   if (world.size() == 1) return text;
-  // The length travels first. Both travel as floats, bit by bit.
+  // Sends the length first. Both travel as floats, bit by bit.
   const auto round_up = [](std::size_t bytes) { return (bytes + 3) / 4; };
   std::vector<std::uint64_t> lengths(static_cast<std::size_t>(world.size()));
   const std::uint64_t mine = world.rank() == 0 ? text.size() : 0;
@@ -148,7 +148,7 @@ std::string broadcast(kernels::Communicator& world, const std::string& text) {
 void use_own_ranks(Study& study) {
   study.framework = framework_of("execution");
   study.layout.reduce_each_micro_batch = false;
-  study.layout.nano_batches = 1;  // ranks run one op after the other: halves would hide nothing
+  study.layout.nano_batches = 1;  // ranks run one op after the other, so halves would hide nothing
 }
 
 double least_real_bytes(const Study& study, bool reference) {
@@ -210,7 +210,7 @@ MachineTime machine_time() {
   return time;
 }
 
-// Records of all ranks come to rank 0, outside of what is timed.
+// Sends the records of all ranks to rank 0, outside the timed part.
 std::vector<StepRecord> gather(const StepRecord& mine, kernels::Communicator& world) {
   static_assert(sizeof(RecordedOp) % sizeof(float) == 0);
   const std::vector<std::int64_t> head = {mine.begin_ns, mine.end_ns, mine.cpu_ns,
@@ -236,7 +236,7 @@ std::vector<StepRecord> gather(const StepRecord& mine, kernels::Communicator& wo
   return all;
 }
 
-// The largest share of its time that a process was not on its core. Ranks that wait for each other stay on
+// The largest share of time that a process was not on its core. Ranks that wait for each other stay on
 // theirs.
 double others_share(const std::vector<StepRecord>& ranks) {
   double most = 0;
@@ -247,8 +247,8 @@ double others_share(const std::vector<StepRecord>& ranks) {
   return most;
 }
 
-// What `execute --dump` writes of a row's first step (sim/execution/dump.h says how), on rank 0. `gathered`:
-// losses and gradients of that step from the initial weights.
+// Writes what `execute --dump` has of a row's first step (see sim/execution/dump.h), on rank 0. `gathered`
+// has losses and gradients of that step from the initial weights.
 void dump_row(const std::string& folder, const Study& study, const RealRow& row,
               const execution::Gathered& gathered, const execution::Equivalence& equivalence,
               std::uint64_t seed) {
@@ -336,7 +336,7 @@ class RealRun {
     rank_.floats.patient_barrier();  // the others wait for the reference
   }
 
-  // On a GPU every step warms up, since the first call of a shape tries the library's algorithms.
+  // On a GPU every step runs once before, because the first call of a shape tries the library's algorithms.
   void warm_up(std::size_t i) {
     const std::size_t steps = is_gpu(rank_.backend.name()) ? rows_[i].steps.size() : 1;
     for (std::size_t s = 0; s < steps; ++s) {
@@ -346,7 +346,7 @@ class RealRun {
     }
   }
 
-  // Rows take turns, so that what disturbs the machine for a while disturbs all of them.
+  // Rows alternate, so that a temporary disturbance hits all of them.
   void round(int repetition) {
     std::size_t most = 0;
     for (const RealRow& row : rows_) most = std::max(most, row.steps.size());
@@ -464,8 +464,8 @@ void as_process(int ranks, const std::string& device, kernels::Communicator& wor
   body({*backend, *elements, *floats, &watchdog});
 }
 
-// Rank 0 tells of an error that all ranks see, and its end ends all. A rank that is still there afterwards is
-// the only one with this error, and tells of it.
+// Rank 0 reports an error that all ranks see, and its end ends all. A rank that still runs afterwards is the
+// only one with its error, and reports it.
 [[noreturn]] void end_unless_rank_0_does(execution::Watchdog& watchdog, const UserError& error) {
   std::this_thread::sleep_for(std::chrono::seconds(15));
   std::fprintf(stderr, "error: %s\n", error.what());
@@ -490,7 +490,7 @@ void on_ranks(int ranks, const std::string& device, bool turns, const execution:
   } catch (const std::bad_alloc&) {
     watchdog.fail("ran out of memory");
   } catch (const UserError& e) {
-    if (world->rank() == 0) throw;  // who prints, and whose status is the job's
+    if (world->rank() == 0) throw;  // rank 0 prints, and its status is the job's
     end_unless_rank_0_does(watchdog, e);
   } catch (const std::exception& e) {
     watchdog.fail(std::string("failed: ") + e.what());

@@ -28,8 +28,8 @@ InStepTimes::Line fit_line(std::span<const Point> points) {
   InStepTimes::Line line;
   line.ops = static_cast<std::int64_t>(points.size());
   const double spread = n * xx - x * x;
-  // Ops of one size know no slope of their own: the line then goes through the origin, as it does where a
-  // free one would cut below it.
+  // Ops of one size show no slope, so the line goes through the origin. It also does if a free line would cut
+  // the axis below it.
   if (spread > 1e-6 * n * xx) {
     line.factor = (n * xy - x * y) / spread;
     line.extra_seconds = (y - line.factor * x) / n;
@@ -59,7 +59,7 @@ StepOps::StepOps(const ExecutableStep& step, const RankGrid& grid, const std::ve
     const RankPlace place = execution::place_of(grid, static_cast<int>(r));
     for (const RecordedOp& recorded : ranks[r].ops) {
       ops_.push_back(describe(recorded, static_cast<int>(r), place));
-      if (recorded.lane >= 0)  // the last of a scheduled op stays
+      if (recorded.lane >= 0)  // the last one of a scheduled op remains
         ends_[{place.stage, place.replica, place.tensor, recorded.lane, recorded.scheduled}] =
             recorded.end_ns;
     }
@@ -107,7 +107,7 @@ StepOp StepOps::describe(const RecordedOp& recorded, int rank, const RankPlace& 
   return op;
 }
 
-// The key is equal for the members of one collective.
+// The key is the same for all members of a collective.
 StepOps::CollectiveKey StepOps::collective_of(const StepOp& op) const {
   const RecordedOp& r = *op.recorded;
   const RankPlace& p = op.place;

@@ -1,4 +1,4 @@
-// The ops of a step that ranks ran, each with what the op program says of it: the twin of a recorded op.
+// The ops of a step that ranks ran, each with its twin in the op program.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@
 
 namespace equipoise {
 
-// Kinds as a reader looks for them: forward and backward of a kernel apart, where their prices are.
+// The kinds that a report shows: forward and backward of a kernel are separate if their prices are.
 std::string kind_of(OpName name, SyncGroup sync, BlockRole role);
 
-// One op of one rank, with what the program says of it.
+// One op of one rank, with its entry in the program.
 struct StepOp {
   const execution::RecordedOp* recorded = nullptr;
   int rank = 0;
@@ -26,24 +26,24 @@ struct StepOp {
   OpName name{};
   SyncGroup sync = SyncGroup::none;
   BlockRole role = BlockRole::none;
-  bool at_end = false;  // of the step: over all replicas
+  bool at_end = false;  // at the step's end, over all replicas
   double simulated_seconds = 0;
   int micro_batch = -1;
 
   [[nodiscard]] std::string kind() const { return kind_of(name, sync, role); }
-  // Not so: ops that no time was simulated for, or that none is spent on (gradients without replicas).
+  // False for ops that have no simulated time, or that take none (gradients without replicas).
   [[nodiscard]] bool counts() const { return simulated_seconds > 0 && name != OpName::host_stall; }
 };
 
-// The ops of all ranks of a step, in each rank's order, and who was in which collective. Keeps references.
+// The ops of all ranks of a step in each rank's order, and the members of every collective. Keeps references.
 class StepOps {
  public:
   StepOps(const execution::ExecutableStep& step, const RankGrid& grid,
           const std::vector<execution::StepRecord>& ranks);
 
   [[nodiscard]] const std::vector<StepOp>& all() const { return ops_; }
-  // A kernel takes what its rank took. A collective takes from its last member's arrival to the rank's end. A
-  // transfer takes from the sender's end, or from when the receiver came to it if that was later.
+  // A kernel's time is its rank's. A collective's goes from its last member's arrival to the rank's end. A
+  // transfer's goes from the sender's end, or from the receiver's arrival if that was later.
   [[nodiscard]] double measured_seconds(const StepOp& op) const;
 
  private:
@@ -58,15 +58,15 @@ class StepOps {
   const execution::ExecutableStep& step_;
   std::vector<StepOp> ops_;
   std::map<CollectiveKey, std::int64_t> arrivals_;
-  std::map<SentBy, std::int64_t> ends_;  // of scheduled ops
+  std::map<SentBy, std::int64_t> ends_;  // when scheduled ops ended
 };
 
-// --- How long ops take inside a step, as far as it differs from what a profile says of them alone.
+// --- How long ops take inside a step, if that differs from the profile's times.
 //
-// A profile measures a kernel on operands that come from memory, and a collective whose members do nothing
-// else. Inside a step an op finds what the op before it has just written in a cache, and ranks of one machine
-// share its memory. What that does to each kind of op is measured on steps of other documents in other
-// windows, and taken over for the steps that are validated: fitted there, predicted here.
+// A profile measures a kernel on operands from memory, and a collective whose members do nothing else. Inside
+// a step an op finds in a cache what the op before it has just written, and ranks of one machine share its
+// memory. The effect on each kind of op is fitted to steps of other documents in other windows, and predicts
+// the validated steps.
 
 class InStepTimes {
  public:
@@ -74,13 +74,13 @@ class InStepTimes {
   struct Line {
     double extra_seconds = 0;
     double factor = 1;
-    std::int64_t ops = 0;  // that it was fitted to
+    std::int64_t ops = 0;  // number of ops in its fit
   };
 
   InStepTimes() = default;
-  // Least squares of each kind's measured times over those of the profile, so that the fitted ops take as
-  // long in sum as measured: ops that take several times their line are part of what a step costs, and are
-  // not excluded. Neither number is negative. Kinds with fewer than `kLeastOps` ops keep their price.
+  // Least squares of each kind's measured times over the profile's, so that the fitted ops take as long in
+  // sum as measured. Ops that take several times their line are part of what a step costs, and are not
+  // excluded. Neither number is negative. Kinds with fewer than `kLeastOps` ops keep their price.
   explicit InStepTimes(std::span<const OpPair> ops);
   static constexpr std::int64_t kLeastOps = 8;
 
@@ -92,7 +92,7 @@ class InStepTimes {
   std::map<std::string, Line> lines_;
 };
 
-// The program with every op as long as it takes inside a step.
+// The program in which every op takes as long as inside a step.
 OpProgram in_step(OpProgram program, const InStepTimes& times);
 
 }  // namespace equipoise

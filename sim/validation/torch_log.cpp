@@ -24,11 +24,11 @@ namespace {
 constexpr std::string_view kStep = "ProfilerStep#";
 constexpr double kMicroseconds = 1e-6;
 
-// An event with a begin and a length, in microseconds.
+// An event with its beginning and length, in microseconds.
 struct Event {
   std::string_view name, category;
   double begin = 0, length = 0;
-  std::string_view collective = {};  // of a kernel, as the process group named it
+  std::string_view collective = {};  // of a kernel, as its process group named it
   [[nodiscard]] double end() const { return begin + length; }
 };
 
@@ -39,7 +39,7 @@ std::string_view collective_of(const TorchEvent& event) {
   return name->get_ref<const std::string&>();
 }
 
-// Where a step lies on the host and, if the trace has it, on the GPU, which runs behind.
+// A step's span on the host and, if the trace has it, on the GPU, which runs behind.
 struct StepSpan {
   std::optional<Event> host, gpu;
   [[nodiscard]] const Event& kernels() const { return gpu ? *gpu : *host; }
@@ -90,7 +90,7 @@ class TraceReader {
     std::optional<Event>& side = event.category == "gpu_user_annotation" ? span.gpu : span.host;
     if (side && event.category != "gpu_user_annotation")
       throw UserError(name_, ": expected the trace of one rank, found ", kStep, number, " twice");
-    // On the GPU each stream has its own span; the step lasts from the first begin to the last end.
+    // Each stream of a GPU has a span of its own; the step lasts from the first beginning to the last end.
     if (side) {
       const double end = std::max(side->end(), event.end());
       side->begin = std::min(side->begin, event.begin);
@@ -100,7 +100,7 @@ class TraceReader {
     }
   }
 
-  // The step that a kernel begins in; spans may overlap on the GPU, where the first one counts.
+  // The step in which a kernel begins. Spans on the GPU may overlap; then the first counts.
   [[nodiscard]] std::optional<std::int64_t> step_at(double begin) const {
     for (const auto& [number, span] : steps_)
       if (begin >= span.kernels().begin && begin < span.kernels().end()) return number;
@@ -109,7 +109,7 @@ class TraceReader {
 
   void add_kernels(MeasuredLog& log) const {
     std::map<std::pair<std::int64_t, std::string_view>, double> sums;
-    std::map<std::string_view, double> unknown;  // seconds, by name
+    std::map<std::string_view, double> unknown;  // seconds by name
     std::size_t outside = 0;
     double all = 0;
     for (const Event& kernel : kernels_) {
@@ -133,7 +133,7 @@ class TraceReader {
     add_unknown(unknown, all, log.notes);
   }
 
-  // The longest of the kernels whose names say no kind.
+  // Notes the longest kernels whose names show no kind.
   void add_unknown(const std::map<std::string_view, double>& unknown, double all, Notes& notes) const {
     constexpr std::size_t kListed = 5;
     std::vector<std::pair<double, std::string_view>> longest;
@@ -164,11 +164,11 @@ constexpr std::array<std::string_view, 7> kKinds = {"attention",  "gemm",      "
                                                     "all_reduce", "send_recv", "elementwise"};
 
 struct Rule {
-  std::string_view part;  // of the name in lower case
+  std::string_view part;  // part of the name in lower case
   std::string_view kind;
 };
-// The first rule that fits counts. An all-to-all is grouped sends to NCCL: SendRecv, unless it comes from
-// elsewhere.
+// The first matching rule decides. An all-to-all consists of grouped sends in NCCL (SendRecv), unless it
+// comes from another library.
 constexpr Rule kCollectives[] = {{"allgather", "all_gather"},
                                  {"reducescatter", "reduce_scatter"},
                                  {"allreduce", "all_reduce"},
@@ -211,7 +211,7 @@ constexpr Rule kKernels[] = {{"flash", "attention"},
                              {"xmma", "gemm"},
                              {"gemv", "gemm"},
                              {"splitkreduce", "gemm"},
-                             // AMD: Tensile's products of rocBLAS and hipBLASLt, composable kernels, AITER
+                             // AMD: Tensile (rocBLAS, hipBLASLt), composable kernels, AITER
                              {"cijk_", "gemm"},
                              {"flatmm", "gemm"},
                              {"wvsplitk", "gemm"},
@@ -275,7 +275,7 @@ std::span<const std::string_view> log_kinds() {
 
 std::string_view kind_of_kernel(std::string_view name, std::string_view collective) {
   const std::string known = lower(name);
-  // Inductor names a fused kernel after the ops next to it, and says what it is itself in front.
+  // Inductor names a fused kernel after the ops next to it, with its own kind in front.
   for (const std::string_view fused : {"triton_poi_", "triton_red_", "triton_per_"})
     if (known.starts_with(fused)) return "elementwise";
   if (has_any(kCollectiveLibraries, known)) {

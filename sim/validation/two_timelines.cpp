@@ -14,7 +14,7 @@
 namespace equipoise {
 namespace {
 
-// A slice in whole picoseconds since the first of its list.
+// A slice in whole picoseconds since the first one of its list.
 struct Placed {
   const TimelineSlice* slice;
   std::int64_t begin, end;
@@ -50,7 +50,7 @@ std::map<std::string, std::vector<Placed>> placed_by_track(std::span<const Timel
 // Slices of a row are nested or disjoint; one that crosses another goes to the next row.
 std::vector<std::vector<Placed>> rows_of(const std::vector<Placed>& sorted) {
   std::vector<std::vector<Placed>> rows;
-  std::vector<std::vector<std::int64_t>> open;  // of each row: ends of the slices around the next one
+  std::vector<std::vector<std::int64_t>> open;  // by row: the ends of the slices around the next one
   for (const Placed& slice : sorted) {
     std::size_t row = 0;
     for (; row < rows.size(); ++row) {
@@ -101,7 +101,7 @@ class TimelineWriter {
 
   void begin(TrackId track, const Placed& placed) {
     std::vector<TraceArgument> arguments;
-    std::vector<std::string> texts;  // what the arguments' views refer to
+    std::vector<std::string> texts;  // the arguments' views refer to these
     texts.reserve(placed.slice->arguments.size());
     for (const auto& [name, value] : placed.slice->arguments) {
       TraceArgument& argument = arguments.emplace_back();
@@ -130,7 +130,7 @@ void write_two_timelines(const std::string& path, std::span<const TimelineSlice>
   writer.close();
 }
 
-// --- The timeline of a real step, and of its simulation.
+// --- The timeline of a real step and of its simulation.
 
 namespace {
 

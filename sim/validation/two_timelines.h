@@ -1,4 +1,4 @@
-// The measured and the simulated timeline of the same run in one Perfetto trace, one above the other.
+// The measured and the simulated timeline of one run in one Perfetto trace, one above the other.
 #pragma once
 
 #include <cstdint>
@@ -14,20 +14,20 @@
 namespace equipoise {
 
 struct TimelineSlice {
-  std::string track;  // slices of equal track are in one row, or below each other where they overlap
+  std::string track;  // slices of one track share a row, or are below each other if they overlap
   std::string name;
   double begin_seconds = 0;
   double end_seconds = 0;
   std::vector<std::pair<std::string, std::variant<std::int64_t, double, std::string>>> arguments;
 };
 
-// Groups "measured", then "simulated", each beginning at its own first slice, so that both begin at 0. Tracks
-// are in the order in which they first appear in either list, the same in both. A slice that ends before it
-// begins has no length. Throws UserError where the file cannot be written.
+// Writes the groups "measured" and "simulated", each from its own first slice, so that both begin at 0.
+// Tracks are in the order of their first appearance in either list, the same in both. A slice that ends
+// before it begins has no length. Throws UserError if the file cannot be written.
 void write_two_timelines(const std::string& path, std::span<const TimelineSlice> measured,
                          std::span<const TimelineSlice> simulated);
 
-// The first timed step of a row, measured and simulated, one track a rank.
+// Writes the first timed step of a row, measured and simulated, with one track per rank.
 void write_real_timeline(const std::string& path, const RealRow& row, const RealResult& result,
                          const InStepTimes* times);
 

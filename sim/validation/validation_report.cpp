@@ -24,7 +24,7 @@ ordered_json number(const std::optional<double>& value) {
   return value ? number(*value) : ordered_json(nullptr);
 }
 
-// Where an op was; coordinates that it has none of are omitted.
+// The place of an op, without coordinates that it does not have.
 ordered_json place_json(const OpPair& op) {
   ordered_json node = {{"label", printable(op.label)}, {"step", op.step}};
   const auto add = [&](const char* key, int value) {
@@ -40,7 +40,7 @@ ordered_json place_json(const OpPair& op) {
   return node;
 }
 
-// The keys that are specified come first, then what else is known.
+// Specified keys come first, then additional ones.
 ordered_json policy_json(const PolicyFigures& p) {
   ordered_json steps = ordered_json::array();
   for (const StepFigures& step : p.steps)
@@ -141,7 +141,7 @@ ordered_json validation_json(const Validation& validation, const ValidationFigur
 
 namespace {
 
-// Takes the unit that leaves digits before the point: "1.234 s", "12.3 ms", "4.56 us".
+// Chooses the unit that gives digits before the point: "1.234 s", "12.3 ms", "4.56 us".
 std::string time_text(double seconds) {
   if (!std::isfinite(seconds)) return "-";
   if (seconds >= 1) return fixed(seconds, 3) + " s";

@@ -11,10 +11,10 @@ namespace equipoise {
 
 nlohmann::ordered_json validation_json(const Validation& validation, const ValidationFigures& figures);
 
-// Tables of steps, op kinds and the worst micro-batches, the ranking, and what passed. Ends with a line end.
+// Tables of steps, op kinds and the worst micro-batches, the ranking, and what passed.
 std::string validation_text(const Validation& validation, const ValidationFigures& figures);
 
-// report.html: the JSON as a page for a browser, which draws it.
+// report.html: a page that draws the JSON in a browser.
 std::string validation_html(const Validation& validation, const ValidationFigures& figures);
 
 }  // namespace equipoise

@@ -15,14 +15,14 @@
 namespace equipoise {
 namespace {
 
-constexpr std::int64_t kMostCheckedTasks = 3'000'000;  // about 250 bytes each while the graph is made
+constexpr std::int64_t kMostCheckedTasks = 3'000'000;  // the graph takes about 250 bytes per task meanwhile
 
 std::string place(std::size_t lane, std::size_t stage, const ScheduleOp& op) {
   return "lane " + std::to_string(lane) + ", stage " + std::to_string(stage) + ", " +
          std::string(letter_of(op.kind)) + " of micro-batch " + std::to_string(op.micro_batch);
 }
 
-// Names the first op whose times differ from the graph's, or the step's end. Empty: all are equal.
+// Names the first op whose times differ from the graph's, or the step's end; empty if all are equal.
 std::string wrong_time(const StepToCheck& step, const LoweredProgram& lowered, const EngineResult& graph) {
   for (std::size_t l = 0; l < step.program.lanes.size(); ++l) {
     const OpLane& lane = step.program.lanes[l];
@@ -31,7 +31,7 @@ std::string wrong_time(const StepToCheck& step, const LoweredProgram& lowered, c
       for (std::size_t i = 0; i < lane.stages[s].size() * ranks; ++i) {
         const std::size_t op = i / ranks;
         const LoweredProgram::Stage& tasks = lowered.lanes[l][s];
-        // The second of a pair starts with the first.
+        // The second op of a pair starts with the first.
         const bool starts =
             ends_pair(lane.stages[s], op) || step.result.lanes[l].start[s][i] == graph.end[tasks.begin[i]];
         if (!starts || step.result.lanes[l].end[s][i] != graph.end[tasks.end[i]])
@@ -103,7 +103,7 @@ struct Holding {
   [[nodiscard]] double total() const { return activations + softmax + kv + kv_gradients; }
 };
 
-// What a stage holds, as a list by virtual stage and micro-batch. Every op says what it leaves of whom.
+// What a stage holds, as a list by virtual stage and micro-batch. Every op says what it leaves behind.
 class Holdings {
  public:
   Holdings(const MemoryModel& model, const LaneLoad& load, std::size_t stage, bool splits)
@@ -113,7 +113,7 @@ class Holdings {
         splits_(splits),
         fixed_(model.fixed(static_cast<int>(stage)).total()) {}
 
-  // The most that is held while the op runs: in its first layer or in its last.
+  // The most that is held during the op, in its first or its last layer.
   double run(const ScheduleOp& op) {
     const int v = op.virtual_stage * model_.stages() + static_cast<int>(stage_);
     const Footprint own = model_.footprint(v, load_, at(op.micro_batch));
@@ -127,13 +127,13 @@ class Holdings {
       for (const auto& [key, after] : held_) {
         const auto found = before.find(key);
         const Holding was = found == before.end() ? Holding{} : found->second;
-        // What comes is there when its layer begins; what goes is gone when its layer has ended.
+        // Additions count from the beginning of their layer; removals count from its end.
         const auto now = [&](double from, double to) {
           return from + (to - from) * (to > from ? layer + 1 : layer) / layers;
         };
         bytes += now(was.activations, after.activations) + now(was.kv, after.kv) +
                  now(was.kv_gradients, after.kv_gradients);
-        // Its own is in own.logits, or not there yet.
+        // Its own softmax is in own.logits, or does not exist yet.
         if (key != std::pair(op.virtual_stage, op.micro_batch)) bytes += after.softmax;
       }
       most = std::max(most, bytes);
@@ -151,7 +151,7 @@ class Holdings {
     return load_.recompute_ahead && model_.stages() == 1 && chunk(op.micro_batch).count > 1;
   }
 
-  // ChunkFlow without a pipeline: the k-th R of a group has run by the group's k-th B.
+  // ChunkFlow without a pipeline: the group's k-th R has run before its k-th B.
   void begin(const ScheduleOp& op, int v) {
     if (!ahead(op)) return;
     const Chunk& own = chunk(op.micro_batch);
@@ -187,7 +187,7 @@ class Holdings {
         mine.softmax = 0;
         mine.kv = mine.kv_gradients = 0;
         if (place.index + 1 < place.count) return;
-        // The last chunk's backward reaches the keys of all before it.
+        // The last chunk's backward reaches the keys of all chunks before it.
         for (std::int32_t i = 1; i <= place.index; ++i)
           held_[{op.virtual_stage, op.micro_batch - i}].kv_gradients =
               model_.footprint(v, load_, at(op.micro_batch - i)).kv;
@@ -203,10 +203,10 @@ class Holdings {
   std::map<Key, Holding> held_;
 };
 
-// The most that any stage of a lane holds. `tokens`: of its ranks, whose fullest counts.
+// The most that any stage of a lane holds. `tokens` belongs to its ranks, of which the fullest counts.
 double most_held(const StepToCheck& step, std::size_t l, const LaneTokens& tokens) {
   std::vector<MicroBatch> micro_batches = step.step.lanes[l].micro_batches;
-  micro_batches.resize(tokens.gathered.size());  // lanes in lockstep have some without documents
+  micro_batches.resize(tokens.gathered.size());  // lanes in lockstep also have empty ones
   const std::size_t ranks = tokens.rank_tokens.size() / tokens.gathered.size();
   std::vector<std::int64_t> fullest;
   for (auto rank = tokens.rank_tokens.begin(); rank != tokens.rank_tokens.end();

@@ -1,6 +1,6 @@
-// Checks a simulated step again for `study --verify`, by code that shares no engine with the simulator: the
-// order of its ops by their dependencies, its times by the longest path through a graph of all its kernels,
-// and its peak memory by a list of what each op leaves behind.
+// Checks a simulated step for `study --verify`, with code that shares no engine with the simulator. It checks
+// the order of its ops by their dependencies. It checks its times by the longest path through a graph of all
+// its kernels. It checks its peak memory by a list of what each op leaves behind.
 #pragma once
 
 #include <optional>
@@ -13,14 +13,14 @@
 
 namespace equipoise {
 
-// One thing that was checked again.
+// One thing that was checked.
 struct Check {
   std::string what;
-  std::optional<bool> holds = true;  // none: it was not checked
-  std::string found;                 // what does not hold, or why it was not checked
+  std::optional<bool> holds = true;  // none if it was not checked
+  std::string found;                 // what is wrong, or why it was not checked
 };
 
-// A step of a row as it ran, op by op, every op with the network to itself.
+// A step of a row as it ran, op by op, in which every op has the network to itself.
 struct StepToCheck {
   const Step& step;
   const OpProgram& program;
@@ -31,7 +31,7 @@ struct StepToCheck {
   bool recompute_ahead = false;
 };
 
-// The schedule, the timeline and the memory of a step: three checks.
+// Three checks: the schedule, the timeline and the memory of a step.
 std::vector<Check> check_step(const StepToCheck& step);
 
 }  // namespace equipoise

@@ -13,7 +13,7 @@ constexpr std::size_t kMostNamedInStall = 8;
 }  // namespace
 
 std::string describe_stall(const TaskGraph& graph, std::span<const std::uint32_t> pending) {
-  // Every task that never ran waits for another that never ran, so walking back must come around.
+  // Every task that never ran waits for another that never ran, so walking back must end in a cycle.
   std::vector<TaskId> waits_for(graph.tasks(), kNoTask);
   TaskId first = kNoTask;
   std::size_t count = 0;
@@ -28,7 +28,7 @@ std::string describe_stall(const TaskGraph& graph, std::span<const std::uint32_t
   TaskId on_cycle = first;
   for (std::size_t hop = 0; hop < graph.tasks(); ++hop) on_cycle = waits_for[on_cycle];
   for (TaskId t = waits_for[on_cycle], end = on_cycle; t != end; t = waits_for[t])
-    on_cycle = std::min(on_cycle, t);  // named from its lowest task on
+    on_cycle = std::min(on_cycle, t);  // the cycle is named from its lowest task
   std::string text = std::to_string(count) + " of " + std::to_string(graph.tasks()) +
                      " tasks never ran: " + graph.describe(on_cycle);
   TaskId t = on_cycle;
@@ -50,7 +50,7 @@ EngineResult run(const TaskGraph& graph) {
   result.end.assign(tasks, Picoseconds{});
   Picoseconds* const start = result.start.data();
   std::vector<std::uint32_t> pending(graph.predecessor_counts().begin(), graph.predecessor_counts().end());
-  // As large as could ever be needed and not initialised: only the depth that is reached takes memory.
+  // Uninitialised memory of the largest possible size: only the depth that is reached takes memory.
   const auto stack = std::make_unique_for_overwrite<TaskId[]>(tasks);
   bool overflow = false;
   for (TaskId source = 0; source < tasks; ++source) {

@@ -12,13 +12,13 @@
 namespace equipoise {
 namespace {
 
-// What a rank's next op waits for: its latest op or the two of a pair, and an exchange that they overlapped.
+// What a rank's next op waits for: its latest op or both ops of a pair, and an exchange that they overlapped.
 struct Tail {
   std::array<TaskId, 3> tasks;
   explicit Tail(TaskId latest = kNoTask) : tasks{latest, kNoTask, kNoTask} {}
 };
 
-// An exchange of experts, and how many more steps it overlaps.
+// An open exchange of experts, and how many more steps it overlaps.
 struct OpenExchange {
   TaskId task = kNoTask;
   std::uint32_t under = 0;
@@ -63,7 +63,7 @@ class Lowering final : public OpSink {
     const bool second = step > 0 && block.steps[step - 1].with_next;
     (second ? partner_ : row_)[at(op.rank)] = op.end - op.start;
     const bool pair = second || block.steps[step].with_next;
-    if (at(op.rank) + 1 < ranks_ || (pair && !second)) return;  // the row goes on
+    if (at(op.rank) + 1 < ranks_ || (pair && !second)) return;  // the row continues
     const std::uint32_t first = second ? step - 1 : step;
     finish_row(block, op, first, pair);
   }
@@ -109,13 +109,13 @@ class Lowering final : public OpSink {
     return add(task, OpName::host_stall, Stream::compute, rank, true);
   }
 
-  // Records which task an op of a rank is.
+  // Records which task stands for an op of a rank.
   void note(const OpEvent& op, std::uint32_t step, std::size_t rank, TaskId task) {
     out_.op_tasks[out_.lanes[lane_][stage_].first.back() + rows_->of(op.run, op.repetition, step) * ranks_ +
                   rank] = task;
   }
 
-  // An op that several lanes take part in is one task, made when the first of them arrives at it.
+  // An op of several lanes is one task, which is made when the first of them arrives at it.
   void synchronize(const OpStep& step, const OpEvent& op) {
     const auto [known, is_new] =
         synchronizations_.try_emplace({program_.lanes[lane_].lockstep, static_cast<int>(stage_),
@@ -138,7 +138,7 @@ class Lowering final : public OpSink {
     else
       tail_[at(op.rank)] = Tail(known->second);
   }
-  // Counts steps that a rank has run, which may be the last that an exchange overlaps.
+  // Counts steps that a rank has run, of which the last may be the last that an exchange overlaps.
   void ran_under(std::size_t rank, std::uint32_t steps) {
     OpenExchange& exchange = exchange_[rank];
     if (exchange.under == 0) return;
@@ -185,7 +185,7 @@ class Lowering final : public OpSink {
     connect_stages(lane);
   }
 
-  // A row is one step on every rank, with the step that runs at the same time where it is one of a pair.
+  // A row is one step on every rank, together with the other step of its pair if there is one.
   void finish_row(const OpBlock& block, const OpEvent& op, std::uint32_t s, bool pair) {
     const OpStep& step = block.steps[s];
     const bool alone = step.sync == SyncGroup::none ||
@@ -248,7 +248,7 @@ class Lowering final : public OpSink {
           origin_[transfer].from_stage = scheduled.input_stage;
           if (!lane.transfer_bytes.empty())
             origin_[transfer].bytes = lane.transfer_bytes[at(scheduled.transfer) + r / at(program_.tensor)];
-          // A blocking sender goes on when its transfer has arrived.
+          // A blocking sender continues when its transfer has arrived.
           const std::vector<TaskId>& begins = begin_of_[lane_][at(scheduled.input_stage)];
           const ScheduledOp& sender = lane.stages[at(scheduled.input_stage)][at(scheduled.input_op)];
           const auto next = (at(scheduled.input_op) + (sender.op.with_next ? 2 : 1)) * ranks_ + r;
@@ -333,13 +333,13 @@ class Lowering final : public OpSink {
   TaskGraphBuilder builder_;
   std::vector<LoweredTask> origin_;
   LoweredProgram out_;
-  // Where lowering is: the lane, the stage and the scheduled op.
+  // The place in lowering: the lane, the stage and the scheduled op.
   std::size_t lane_ = 0;
   std::size_t stage_ = 0;
   std::size_t scheduled_number_ = 0;
   const ScheduledOp* scheduled_ = nullptr;
-  bool of_second_ = false;         // the block is that of a pair's second op
-  std::optional<RowNumber> rows_;  // of the scheduled op
+  bool of_second_ = false;         // whether the block belongs to a pair's second op
+  std::optional<RowNumber> rows_;  // in the scheduled op
   std::size_t ranks_ = 1;
   std::vector<std::vector<StreamId>> streams_;  // [stage][rank * kStreams + stream]
   std::vector<Tail> tail_;                      // by rank

@@ -85,7 +85,7 @@ TaskGraph TaskGraphBuilder::build() {
   for (std::size_t t = 0; t < tasks; ++t) first[t + 1] += first[t];
   graph_.successors_.resize(edges_.size());
   for (const Edge& e : edges_) graph_.successors_[first[e.before]++] = e.after;
-  for (std::size_t t = tasks; t > 0; --t) first[t] = first[t - 1];  // each was advanced to the next row
+  for (std::size_t t = tasks; t > 0; --t) first[t] = first[t - 1];  // undoes the advance to the next row
   first[0] = 0;
   edges_ = {};
   last_of_stream_ = {};

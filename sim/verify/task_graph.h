@@ -40,7 +40,7 @@ class TaskGraph {
   [[nodiscard]] std::span<const std::uint32_t> first_successors() const { return first_successor_; }
   [[nodiscard]] std::span<const TaskId> all_successors() const { return successors_; }
   [[nodiscard]] std::span<const std::uint32_t> predecessor_counts() const { return predecessor_counts_; }
-  // For error messages; "task 7" where the builder was given no names.
+  // For error messages; "task 7" if the builder got no names.
   [[nodiscard]] std::string describe(TaskId task) const;
 
  private:
@@ -59,9 +59,9 @@ class TaskGraphBuilder {
   void reserve(std::size_t tasks, std::size_t edges);
   StreamId add_stream(int rank);
   TaskId add_task(StreamId stream, Picoseconds duration);
-  // Rendezvous of two or more streams.
+  // Adds a rendezvous of two or more streams.
   TaskId add_collective(std::span<const StreamId> members, Picoseconds duration);
-  // Starts when `after` has ended; `before` waits for it.
+  // Adds a transfer that starts when `after` has ended; `before` waits for it.
   TaskId add_transfer(TaskId after, TaskId before, Picoseconds duration);
   void add_dependency(TaskId before, TaskId after);
 

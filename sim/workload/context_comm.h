@@ -1,4 +1,4 @@
-// The forms of context parallelism: how the ranks of a CP group attend to keys that lie on other ranks.
+// The forms of context parallelism: how the ranks of a CP group attend to keys on other ranks.
 //
 // A form is described in two places: here by facts, which keys, notes, memory, export and execution read, and
 // in a file of sim/cost/context_exchange by what it exchanges, computes and holds (ContextForm).
@@ -25,33 +25,33 @@ enum class ContextComm {
 
 // How real ranks run a form.
 enum class ContextRun : std::uint8_t {
-  gathered,  // K and V are brought together, then attended to
-  blocks,    // attention to block after block, while the next one travels
-  cast,      // attention to the rank's own keys while others arrive
-  tasks      // planned tasks on any rank
+  gathered,  // gathers K and V, then attends to them
+  blocks,    // attends to block after block, while the next one travels
+  cast,      // attends to the rank's own keys while others arrive
+  tasks      // runs planned tasks on any rank
 };
 
-// Frameworks that an export writes for and that run a form with the exchanges that were priced.
+// Frameworks with an export that run a form with the priced exchanges.
 using ContextFrameworks = std::uint8_t;
 inline constexpr ContextFrameworks kByMegatron = 1, kByDeepspeed = 2, kByTorchtitan = 4, kByVerlFsdp = 8,
                                    kByVerlMegatron = 16;
 
 struct ContextCommFacts {
   ContextComm form{};
-  std::string_view name;   // as a study writes it
-  std::string_view title;  // as a sentence begins with it
+  std::string_view name;   // as a study spells it
+  std::string_view title;  // as the beginning of a sentence
   std::string_view help;
   ContextRun run = ContextRun::gathered;
   // An all-to-all inside groups of `context_inner` ranks, and the form `across` them.
   bool nested = false;
   ContextComm across = ContextComm::all_gather;
-  bool brings_keys = false;        // a rank brings the keys of others together before it attends to them
-  bool keeps_brought = false;      // framework.keep_gathered_kv acts
-  bool goes_in_ring = false;       // framework.ring_merges acts
-  bool by_blocks = false;          // attention goes through the keys rank by rank, along with the exchanges
-  bool takes_windows = true;       // prices layers whose queries see a window of keys only
-  bool casts = false;              // block, cast_stages and cast_once_per_node act
-  bool plans_tasks = false;        // epsilon and nano_batches act, and stages may pool their CP ranks
+  bool brings_keys = false;        // whether a rank gathers the keys of others before it attends to them
+  bool keeps_brought = false;      // whether framework.keep_gathered_kv has an effect
+  bool goes_in_ring = false;       // whether framework.ring_merges has an effect
+  bool by_blocks = false;          // whether attention takes the keys rank by rank during the exchanges
+  bool takes_windows = true;       // whether it can price layers whose queries see only a window of keys
+  bool casts = false;              // whether block, cast_stages and cast_once_per_node have an effect
+  bool plans_tasks = false;        // whether epsilon, nano_batches and pools of stages have an effect
   std::string_view megatron = "";  // cp_comm_type of Megatron-LM: the form itself or the nearest one
   ContextFrameworks run_by = 0;
 };

@@ -18,7 +18,7 @@ std::int64_t ModelShape::kv_width_of_rank(int tensor) const {
 
 namespace {
 
-// The weights of the linear layers of a layer, each as often as `times` says.
+// Sums the weights of a layer's linear layers, each as often as `times` says.
 template <class Times>
 std::int64_t sum_of_weights(const ModelShape& model, int layer, const Times& times) {
   std::int64_t sum = 0;
@@ -30,7 +30,7 @@ bool in_attention(const LinearLayer& l) {
   return l.weights == WeightKind::qkv || l.weights == WeightKind::proj;
 }
 
-// What attention has in addition to its linear layers: biases, and the norms of compressed vectors.
+// Attention's parameters besides its linear layers: biases, and the norms of compressed vectors.
 std::int64_t attention_biases(const ModelShape& m) {
   return m.qkv_bias && !m.mla ? (m.heads + 2 * std::int64_t{m.kv_heads}) * m.head_dim : 0;
 }
@@ -123,12 +123,12 @@ std::int64_t ModelShape::parameters() const {
   return sum;
 }
 
-// The weights that a token's logits multiply with.
+// The weights of the head by which a token's logits are computed.
 static std::int64_t active_head(const ModelShape& m) {
   return m.head().passes() * m.embedding_parameters() + m.head().projections;
 }
 
-// A token visits the active experts only.
+// How often a token visits a linear layer: it visits only the active experts.
 static std::int64_t visited(const ModelShape& m, const LinearLayer& l) {
   return l.routed ? m.moe->active : l.count;
 }
@@ -143,7 +143,7 @@ std::int64_t ModelShape::active_matmul_parameters() const {
 
 ModelShape::FrozenAndAdapters ModelShape::active_frozen_parameters() const {
   FrozenAndAdapters sum;
-  if (training.frozen == 0) return sum;  // with frozen layers the embedding is
+  if (training.frozen == 0) return sum;  // the embedding is frozen if any layer is
   if (!training.trains(WeightKind::head)) sum.frozen += active_head(*this);
   for (int layer = 0; layer < all_layers(); ++layer)
     for (const LinearLayer& l : linear_layers(layer)) {
@@ -164,7 +164,7 @@ LayerCounts ModelShape::layer_counts(int begin, int end) const {
 }
 
 double ModelShape::training_flops(double tokens, double causal_pairs, double window_pairs) const {
-  double sliding = 0, whole = 0;  // layers; a forward alone is a third
+  double sliding = 0, whole = 0;  // layers, where a forward alone counts as a third
   for (int layer = 0; layer < all_layers(); ++layer)
     (is_sliding_layer(layer) ? sliding : whole) += layer < training.frozen_layers ? 1.0 / 3 : 1;
   const double attention = 3.0 * 2.0 * (head_dim + value_dim()) * heads;
@@ -192,8 +192,8 @@ ModelShape dense(std::string name, int layers, std::int64_t hidden, int heads, i
   return m;
 }
 
-// DeepSeek's latent attention. A token's experts come from that many of the router's eight groups; 0: it
-// knows none.
+// DeepSeek's latent attention. `groups` is the number of the router's eight groups that a token's experts
+// come from; 0 if it has none.
 ModelShape latent(ModelShape m, const MoeShape& moe, int groups_of_token) {
   m.moe = moe;
   m.moe->groups = groups_of_token > 0 ? 8 : 0;
@@ -202,7 +202,7 @@ ModelShape latent(ModelShape m, const MoeShape& moe, int groups_of_token) {
   return m;
 }
 
-// All layers have experts; there is no other FFN.
+// All layers have experts, and there is no other FFN.
 ModelShape sparse(ModelShape m, int experts, int active) {
   m.moe = MoeShape{experts, active, 0, m.ffn, 0};
   return m;
@@ -211,13 +211,13 @@ ModelShape sparse(ModelShape m, int experts, int active) {
 ModelShape gpt_oss(std::string name, int layers, int experts) {
   ModelShape m =
       sparse(dense(std::move(name), layers, 2880, 64, 8, 64, 2880, 201088, false, true), experts, 4);
-  m.sliding_window = 128;  // every other layer, the first one too
+  m.sliding_window = 128;  // every other layer, beginning with the first
   for (int layer = 0; layer < layers; ++layer) m.sliding_layers.push_back(layer % 2 == 0);
   return m;
 }
 
 // Three of four layers attend in chunks, and the fourth, without positions, to everything. Every layer, or
-// every other, has a shared expert in addition to the one that is routed to.
+// every other, has a shared expert in addition to the routed one.
 ModelShape llama4(std::string name, int experts, int every) {
   ModelShape m = dense(std::move(name), 48, 5120, 40, 8, 128, 16384, 202048);
   m.moe = MoeShape{experts, 1, 1, 8192, 0};
@@ -230,7 +230,7 @@ ModelShape llama4(std::string name, int experts, int every) {
   return m;
 }
 
-// One shared expert in addition to those that are routed to, and dense layers first.
+// One shared expert in addition to the routed ones, and dense layers first.
 ModelShape glm(ModelShape m, const MoeShape& moe) {
   m.moe = moe;
   return m;
@@ -285,7 +285,7 @@ const ModelShape& builtin_model(std::string_view name) {
 
 void check_model_size(const ModelShape& model, const std::string& where) {
   constexpr double kMostParameters = 1e15;
-  constexpr double kMostWidth = 1 << 30;  // of all heads together; of experts
+  constexpr double kMostWidth = 1 << 30;  // for all heads together; for experts
   const auto of = [](std::int64_t value) { return as_double(value); };
   double head = of(model.head_dim), low_rank = 0;
   if (model.mla) {

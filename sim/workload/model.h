@@ -1,4 +1,4 @@
-// The shape of a model: everything that decides what a layer costs and holds.
+// The shape of a model: everything that decides the cost and the memory of a layer.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@
 
 namespace equipoise {
 
-// What a layer's cost depends on: its FFN, and whether its attention reaches back a window only.
+// The properties that decide a layer's cost: its FFN, and whether its attention sees only a window.
 enum class LayerKind : std::uint8_t { dense, moe, sliding_dense, sliding_moe };
 inline constexpr int kLayerKinds = 4;
 constexpr bool is_moe(LayerKind kind) {
@@ -29,42 +29,42 @@ constexpr bool slides(LayerKind kind) {
 }
 using LayerCounts = std::array<int, kLayerKinds>;
 
-// Modules of multi-token prediction, at most.
+// Limit of modules for multi-token prediction.
 inline constexpr int kMostPredictions = 16;
 
-// Mixture of experts: the first `dense_layers` layers keep the dense FFN, or those that `sparse` says.
+// Mixture of experts. The first `dense_layers` layers keep the dense FFN, or those that `sparse` names.
 struct MoeShape {
   int experts = 0;  // routed
-  int active = 0;   // routed experts per token
+  int active = 0;   // routed experts for each token
   int shared = 0;   // experts every token visits
   std::int64_t expert_ffn = 0;
   int dense_layers = 0;
-  std::int64_t shared_ffn = 0;  // of all shared experts together; 0: shared x expert_ffn
-  std::vector<bool> sparse{};   // by layer: whether it has experts; empty: as dense_layers says
-  int groups = 0;               // of experts, by the router, one after the other; 0: it knows none
-  int groups_of_token = 0;      // that a token's experts are taken from
+  std::int64_t shared_ffn = 0;  // of all shared experts together; 0 means shared x expert_ffn
+  std::vector<bool> sparse{};   // by layer: whether it has experts; if empty, dense_layers decides
+  int groups = 0;               // groups of consecutive experts in the router; 0 if it has none
+  int groups_of_token = 0;      // number of groups that a token's experts come from
 
   [[nodiscard]] std::int64_t shared_width() const {
     return shared_ffn > 0 ? shared_ffn : shared * expert_ffn;
   }
 };
 
-// Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434): K and V come from a compressed vector, but are
+// Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434): K and V come from a compressed vector but are
 // expanded to every head before attention, so that CP moves as much as with MHA.
 struct MlaShape {
-  std::int64_t q_lora = 0;  // 0: queries are projected directly
+  std::int64_t q_lora = 0;  // 0 means that queries are projected directly
   std::int64_t kv_lora = 0;
   int nope_dim = 0;  // per head, without position
   int rope_dim = 0;  // per head, rotary (shared by all heads for K)
   int v_dim = 0;
 };
 
-// Weights that a step trains or leaves as they are. Linear layers have Megatron Core's names; all projections
-// of multi-head latent attention are linear_qkv, and the FFN's two are those of experts, too.
+// Weights that a step trains or freezes. Linear layers have Megatron Core's names. All projections of
+// multi-head latent attention are linear_qkv, and the FFN's two names also apply to experts.
 enum class WeightKind : std::uint8_t { embedding, qkv, proj, fc1, fc2, router, norms, head };
 inline constexpr std::string_view kWeightNames[] = {"embedding",  "linear_qkv", "linear_proj", "linear_fc1",
                                                     "linear_fc2", "router",     "norms",       "head"};
-using WeightSet = std::uint32_t;  // bit by bit
+using WeightSet = std::uint32_t;  // one bit per kind
 constexpr WeightSet bit_of(WeightKind weights) {
   return WeightSet{1} << static_cast<unsigned>(weights);
 }
@@ -72,14 +72,13 @@ inline constexpr WeightSet kAllWeights = (WeightSet{1} << std::size(kWeightNames
 inline constexpr WeightSet kAdaptable =
     bit_of(WeightKind::qkv) | bit_of(WeightKind::proj) | bit_of(WeightKind::fc1) | bit_of(WeightKind::fc2);
 
-// What of a model a step trains. LoRA (arXiv 2106.09685) leaves a linear layer y = W x as it is and trains
-// two thin ones in addition: y = W x + B (A x), A of dim x in, B of out x dim. An expert has a pair of its
-// own.
+// Which parts of a model a step trains. LoRA (arXiv 2106.09685) freezes a linear layer y = W x and trains two
+// thin ones in addition: y = W x + B (A x), with A of dim x in and B of out x dim, once per expert.
 struct Training {
   WeightSet frozen = 0;
   WeightSet adapted = 0;  // frozen linear layers that have adapters
   std::int64_t lora_dim = 0;
-  int frozen_layers = 0;  // the first so many: nothing of them trains, and as the embedding does not either,
+  int frozen_layers = 0;  // number of first layers that do not train; the embedding does not either, so that
                           // no backward reaches them
 
   [[nodiscard]] bool trains(WeightKind weights) const { return (frozen & bit_of(weights)) == 0; }
@@ -88,7 +87,6 @@ struct Training {
   [[nodiscard]] bool needs_input(WeightKind weights) const { return trains(weights) || adapts(weights); }
 };
 
-// Linear layers of a transformer layer that are alike.
 struct LinearLayer {
   WeightKind weights{};
   std::int64_t in = 0, out = 0;
@@ -96,22 +94,22 @@ struct LinearLayer {
   bool routed = false;  // a routed expert's
 };
 
-// What a query of a sliding layer sees: its last `window` keys up to its own; or, chunked (Llama 4), those of
-// its own chunk of so many tokens, cut from where its document begins.
+// What a query of a sliding layer sees: its last `window` keys up to its own. If chunked (Llama 4), it sees
+// the keys of its own chunk of so many tokens, counted from its document's beginning.
 struct Reach {
   std::int64_t window = 0;  // 0: all
   bool chunked = false;
 };
 
-// What follows a model's layers, and what it multiplies by: the last norm, the logits and the loss, once per
-// token that a position predicts. Each module of multi-token prediction adds a pass through the head, a
-// projection of two normed rows, and three norms. Parameter counts, FLOPs, cost and memory read this.
+// What follows a model's layers: the last norm, the logits and the loss, once per token that a position
+// predicts. Each module of multi-token prediction adds a pass through the head, a projection of two normed
+// rows, and three norms. Parameter counts, FLOPs, cost and memory read this.
 struct HeadShape {
-  int modules = 0;               // of multi-token prediction
+  int modules = 0;               // modules of multi-token prediction
   std::int64_t projections = 0;  // parameters of the modules' projections
   std::int64_t norms = 0;        // parameters of the last norm and of the modules' norms
-  // Rows as wide as the hidden state that a backward needs of the modules' inputs: what each module's two
-  // norms read, and what they wrote.
+  // How many rows as wide as the hidden state a backward needs of the modules' inputs: the inputs and outputs
+  // of each module's two norms.
   int kept_rows = 0;
   [[nodiscard]] int passes() const { return 1 + modules; }
 };
@@ -122,7 +120,7 @@ struct ModelShape {
   std::int64_t hidden = 0;
   int heads = 0;
   int kv_heads = 0;
-  int head_dim = 0;  // of Q and K; V's too unless MLA
+  int head_dim = 0;  // of Q and K, and of V unless the model has MLA
   std::int64_t ffn = 0;
   std::int64_t vocab = 0;
   NormKind norm = NormKind::rms;
@@ -131,21 +129,21 @@ struct ModelShape {
   bool qkv_bias = false;
   std::optional<MoeShape> moe;
   std::optional<MlaShape> mla;
-  // Keys up to its own, itself included, that a query of a sliding layer sees; 0: no layer slides.
+  // How many keys up to and including its own a query of a sliding layer sees; 0 if no layer slides.
   std::int64_t sliding_window = 0;
-  std::vector<bool> sliding_layers{};  // by layer; empty: all, if there is a window
-  bool chunked = false;                // the window is a chunk (Reach)
+  std::vector<bool> sliding_layers{};  // by layer; if empty all slide, provided there is a window
+  bool chunked = false;                // whether the window is a chunk (Reach)
   Training training{};
-  // Modules of multi-token prediction (DeepSeek-V3, arXiv 2412.19437, section 2.2) behind the last layer:
-  // each has two norms, a projection of both their outputs, a layer like the last one, a norm, and the
-  // model's own embedding and head once more. Their layers are numbered on.
+  // Modules of multi-token prediction after the last layer (DeepSeek-V3, arXiv 2412.19437, section 2.2). Each
+  // has two norms, a projection of both their outputs, a layer like the last one, a norm, and the model's own
+  // embedding and head once more. Their layers continue the numbers.
   int mtp_layers = 0;
 
   [[nodiscard]] int all_layers() const { return layers + mtp_layers; }
 
   [[nodiscard]] bool is_moe_layer(int layer) const {
     if (!moe) return false;
-    const int like = std::min(layer, layers - 1);  // of modules of multi-token prediction: the last
+    const int like = std::min(layer, layers - 1);  // modules of multi-token prediction have the last layer's
     return moe->sparse.empty() ? like >= moe->dense_layers : moe->sparse[at(like)];
   }
   [[nodiscard]] bool is_sliding_layer(int layer) const {
@@ -160,14 +158,14 @@ struct ModelShape {
   // How many of layers [begin, end) are of each kind.
   [[nodiscard]] LayerCounts layer_counts(int begin, int end) const;
   [[nodiscard]] LayerCounts layer_counts() const { return layer_counts(0, all_layers()); }
-  // Counts of the layers that a backward goes through.
+  // Layers by kind that a backward goes through.
   [[nodiscard]] LayerCounts backward_counts() const {
     return layer_counts(training.frozen_layers, all_layers());
   }
   [[nodiscard]] std::int64_t query_width() const { return std::int64_t{heads} * head_dim; }
   // Elements of K plus V that one token adds to the attention of a layer.
   [[nodiscard]] std::int64_t kv_width() const;
-  // The same on one of `tensor` TP ranks, which replicate KV heads where there are fewer of them.
+  // On one of `tensor` TP ranks, which replicate KV heads if there are fewer heads than ranks.
   [[nodiscard]] std::int64_t kv_width_of_rank(int tensor) const;
   [[nodiscard]] int value_dim() const { return mla ? mla->v_dim : head_dim; }
 
@@ -175,10 +173,9 @@ struct ModelShape {
   [[nodiscard]] std::int64_t attention_parameters() const;
   [[nodiscard]] std::int64_t ffn_parameters(int layer) const;
   [[nodiscard]] std::int64_t layer_parameters(int layer) const;
-  // Those of a layer's routed experts, which expert parallelism deals out.
+  // Parameters of a layer's routed experts, which expert parallelism distributes.
   [[nodiscard]] std::int64_t routed_parameters(int layer) const;
   [[nodiscard]] std::int64_t embedding_parameters() const { return vocab * hidden; }
-  // Parameters of one norm of hidden states.
   [[nodiscard]] std::int64_t norm_parameters() const { return norm_of(norm).parameters * hidden; }
   [[nodiscard]] HeadShape head() const {
     return {mtp_layers, mtp_layers * 2 * hidden * hidden, (1 + 3 * mtp_layers) * norm_parameters(),
@@ -186,25 +183,24 @@ struct ModelShape {
   }
   // The linear layers of a transformer layer, from which its parameters, FLOPs and adapters follow.
   [[nodiscard]] std::vector<LinearLayer> linear_layers(int layer) const;
-  // Those of a layer's adapters, and those of a layer that a step trains, adapters with them; of its routed
-  // experts, or of all else.
+  // Parameters of a layer's adapters, and those that a step trains in a layer including adapters: in its
+  // routed experts, or in all else.
   [[nodiscard]] std::int64_t adapter_parameters(int layer, bool routed) const;
   [[nodiscard]] std::int64_t trained_parameters(int layer, bool routed) const;
   [[nodiscard]] std::int64_t trained_parameters() const;  // of everything
   [[nodiscard]] std::int64_t parameters() const;
-  // Parameters that a token's forward multiplies with (no embedding lookup; logits and active experts count).
+  // Parameters by which a token's forward multiplies, with logits and active experts, without the embedding.
   [[nodiscard]] std::int64_t active_matmul_parameters() const;
-  // The frozen ones among them, twice where no backward goes; and those of adapters that a token's forward
-  // multiplies with.
+  // The frozen ones among them, counted twice if no backward reaches them, and those of adapters.
   struct FrozenAndAdapters {
     std::int64_t frozen = 0, adapters = 0;
   };
   [[nodiscard]] FrozenAndAdapters active_frozen_parameters() const;
 
   // FLOPs of one optimizer step, forward and backward, without recompute or padding: 6 per active matmul
-  // parameter and token, and 3 x 2 (d_qk + d_v) per head, layer and causal query-key pair; in sliding layers
-  // only pairs inside the window count. A frozen parameter has no gradient of its own: 4 instead of 6; layers
-  // that no backward reaches have their forward alone.
+  // parameter and token, and 3 x 2 (d_qk + d_v) per head, layer and causal query-key pair. In sliding layers
+  // only pairs inside the window count. A frozen parameter has no gradient of its own, so it counts 4 instead
+  // of 6. Layers that no backward reaches count only their forward.
   [[nodiscard]] double training_flops(double tokens, double causal_pairs, double window_pairs = 0) const;
 };
 
@@ -212,12 +208,12 @@ struct ModelShape {
 // last `window` keys up to its own (0: all).
 inline double causal_pairs(double queries, double before, double window = 0) {
   if (window <= 0) return queries * before + queries * (queries + 1) / 2;
-  const double growing = std::clamp(window - before, 0.0, queries);  // queries that see all there is
+  const double growing = std::clamp(window - before, 0.0, queries);  // queries whose window does not bind yet
   return growing * before + growing * (growing + 1) / 2 + (queries - growing) * window;
 }
 
-// The same by reach. All before query n of a document see (n / W) full chunks of W (W + 1) / 2 pairs, and r
-// (r + 1) / 2 with the rest r.
+// By reach. All tokens before query n of a document see (n / W) full chunks of W (W + 1) / 2 pairs, and r (r
+// + 1) / 2 with the rest r.
 inline double causal_pairs(double queries, double before, Reach reach) {
   const auto window = static_cast<double>(reach.window);
   if (!reach.chunked || reach.window <= 0) return causal_pairs(queries, before, window);
@@ -233,19 +229,19 @@ inline double causal_pairs(double queries, double before, Reach reach) {
 std::span<const ModelShape> builtin_models();
 const ModelShape& builtin_model(std::string_view name);  // throws UserError with the nearest name
 
-// Throws UserError naming `where` for shapes whose parameters, counted exactly elsewhere, would not fit an
-// integer: far above any model.
+// Throws UserError, which names `where`, for shapes so far above any model that their exact parameter counts
+// would not fit an integer.
 void check_model_size(const ModelShape& model, const std::string& where);
 
-// What a study says in addition to a config.json.
+// What a study adds to a config.json.
 struct HfOptions {
-  int layers = 0;                   // instead of the file's; 0: the file's
-  std::optional<bool> gated_ffn;    // where the file leaves it open
-  std::vector<std::string> ignore;  // keys of the file that the user wants passed over
+  int layers = 0;                   // replaces the file's number unless 0
+  std::optional<bool> gated_ffn;    // if the file leaves it open
+  std::vector<std::string> ignore;  // keys of the file that the user wants to be ignored
 };
 
-// Reads a Hugging Face config.json. What it says and we do not model is refused by name, never skipped.
-// `notes`: what the user should know of the model. Throws UserError naming file and key.
+// Reads a Hugging Face config.json. What it has and we do not model is refused by name, never skipped.
+// `notes` receives what the user should know of the model. Throws UserError, which names file and key.
 ModelShape read_hf_config(const std::string& path, const HfOptions& options = {}, Notes* notes = nullptr);
 
 }  // namespace equipoise

@@ -25,11 +25,10 @@ using nlohmann::json;
 
 // ---- Keys that are not read ----
 
-// Why keys are passed over: neither parameters nor FLOPs nor bytes that we count hang on them. (Biases and
-// norms other than those of Q, K, V and the two of a layer are below a thousandth of a model and not
-// counted.)
+// Why keys are ignored: no parameters, FLOPs or bytes that we count depend on them. (Biases and norms other
+// than those of Q, K, V and the two of a layer are below a thousandth of a model and not counted.)
 struct PassedOver {
-  std::string_view why, keys;  // a space between two
+  std::string_view why, keys;  // separated by spaces
 };
 constexpr PassedOver kPassedOver[] = {
     {"what Transformers writes into every config",
@@ -82,7 +81,7 @@ constexpr std::string_view kEncoder = "encoders are not modelled";
 constexpr std::string_view kSparse = "sparse attention is not modelled";
 constexpr std::string_view kOwnKeys = "its config has keys of its own, which are not read";
 
-// A key, or the begin of keys.
+// A key, or the beginning of several keys.
 constexpr std::pair<std::string_view, std::string_view> kRefused[] = {
     {"moe_layer_freq", ""},  // DeepSeek's and those of ERNIE are read
     {"moe_layer_start_index", ""},
@@ -172,14 +171,14 @@ constexpr std::pair<std::string_view, std::string_view> kRefusedTypes[] = {
     {"xlm-roberta", kEncoder},
 };
 
-// Types whose layers are of other mixers unless a list of the config says otherwise.
+// Types whose layers have other mixers unless a list in the config says otherwise.
 constexpr std::string_view kMixedUnlessListed[] = {"minimax", "minimax_m1", "minimax_text_01",
                                                    "granitemoehybrid"};
-// What lists of layers have for attention that every layer may be.
+// Words that lists of layers use for attention that any layer may have.
 constexpr std::string_view kAttentionTypes[] = {"attention",         "full_attention", "sliding_attention",
                                                 "chunked_attention", "global",         "local"};
 
-// Activations that read and write what a SiLU does.
+// Activations that read and write the same bytes as a SiLU.
 constexpr std::string_view kActivations[] = {
     "silu",       "swish", "gelu",  "gelu_new", "gelu_fast", "gelu_pytorch_tanh",
     "quick_gelu", "relu",  "relu2", "xielu"};
@@ -204,14 +203,14 @@ bool shapes_nothing(std::string_view key) {
          std::ranges::any_of(kHarmlessEnds, [key](std::string_view end) { return key.ends_with(end); });
 }
 
-// Why a key that does shape the model is refused; empty for a key that is not known at all.
+// Why a key that shapes the model is refused; empty for an unknown key.
 std::string_view why_key_is_refused(std::string_view key) {
   for (const auto& [start, why] : kRefused)
     if (key.starts_with(start)) return why;
   return {};
 }
 
-// Why a model_type is, whatever else its config says; empty for all others.
+// Why a model_type is refused, whatever else its config says; empty for all others.
 std::string_view why_type_is_refused(std::string_view model_type) {
   for (const auto& [type, why] : kRefusedTypes)
     if (model_type == type) return why;
@@ -230,13 +229,13 @@ class Config {
 
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] const json& file() const { return file_; }
-  // As if the config did not have it; false if it does not.
+  // Treats the key as missing; false if it is missing.
   bool pass_over(const std::string& key) {
     const bool had = file_.contains(key);
     file_[key] = nullptr;
     return had;
   }
-  // Null for null, and for a key that is absent unless the model's class has a value.
+  // Null for null, and for an absent key unless the model's class has a value.
   const json* find(const std::string& key) {
     asked_.push_back(key);
     if (const auto it = file_.find(key); it != file_.end()) return it->is_null() ? nullptr : &*it;
@@ -248,15 +247,15 @@ class Config {
     const auto it = file_.find(key);
     return it != file_.end() && !it->is_null();
   }
-  // What the model's class has where the file says nothing.
+  // Sets the values of the model's class, for keys that the file lacks.
   void set_class_values(json values) { of_class_ = std::move(values); }
-  // Llama 4 has keys of its own for what other models are refused for.
+  // Llama 4 has keys of its own for features that are refused in other models.
   [[nodiscard]] static bool llama4_reads(std::string_view key) {
     constexpr std::string_view kOwn[] = {"attention_chunk_size", "interleave_moe_layer_step", "moe_layers",
                                          "intermediate_size_mlp"};
     return std::ranges::find(kOwn, key) != std::end(kOwn);
   }
-  // A key that is known not to matter here.
+  // Marks a key that is known not to matter here.
   void take(const std::string& key) { asked_.push_back(key); }
   [[nodiscard]] bool asked(const std::string& key) const {
     return std::find(asked_.begin(), asked_.end(), key) != asked_.end();
@@ -285,7 +284,7 @@ class Config {
   std::int64_t positive_or(const std::string& key, std::int64_t fallback) {
     return find(key) == nullptr ? fallback : positive(key);
   }
-  // A count where 0 means that there is none.
+  // A count, where 0 means that there is none.
   std::int64_t count_or(const std::string& key, std::int64_t fallback, std::int64_t most = kLargest) {
     return find(key) == nullptr ? fallback : integer(key, 0, most);
   }
@@ -301,7 +300,7 @@ class Config {
     if (!node->is_string()) fail(key, "a string");
     return node->get<std::string>();
   }
-  // The first of these names that the config has; the first where it has none.
+  // The first of these names that the config has, else the first name.
   std::string one_of(std::initializer_list<const char*> names) {
     for (const char* name : names)
       if (find(name) != nullptr) return name;
@@ -321,16 +320,16 @@ json parse(const std::string& path) {
   return config;
 }
 
-// What the class of a model type in Hugging Face Transformers (4.57.1) has and its config does not say, and
-// the values that the class has where a key is absent. A config leaves out what is as in the class: that of a
-// part of a model (text_config) everything, any other tie_word_embeddings where it is true.
+// What the class of a model type in Hugging Face Transformers (4.57.1) has without its config saying so, and
+// the values of absent keys. A config omits what is as in the class: for a part of a model (text_config)
+// everything, for any other tie_word_embeddings if it is true.
 struct TypeDefaults {
   bool gated = true;
   bool qkv_bias = false;
   const char* activation = "silu";
-  int every_full = 0;     // of so many layers the last sees everything, the others a window; 0: all alike
-  bool window_on = true;  // without use_sliding_window
-  bool llama4 = false;    // its own keys of chunks and experts
+  int every_full = 0;     // the last of so many layers sees everything, the others a window; 0: all are alike
+  bool window_on = true;  // also without use_sliding_window
+  bool llama4 = false;    // whether chunks and experts have keys of their own
   const char* values = "{}";
 };
 const TypeDefaults* defaults_of(const std::string& type) {
@@ -405,8 +404,8 @@ const TypeDefaults* defaults_of(const std::string& type) {
   return it == known.end() ? nullptr : &it->second;
 }
 
-// Gated or not is the architecture's, not the activation's: Gemma gates with GELU, StarCoder2 does not. Of a
-// type that is not known a SiLU is a SwiGLU, as in all models that have one.
+// The architecture decides whether FFNs are gated, not the activation: Gemma gates with GELU, StarCoder2 does
+// not. In an unknown type a SiLU means SwiGLU, as in all models that have one.
 bool read_gated(Config& config, const std::string& type, const HfOptions& options) {
   const std::string key = config.one_of({"hidden_act", "hidden_activation", "activation_function"});
   for (const char* other : {"hidden_act", "hidden_activation", "activation_function"})
@@ -451,7 +450,7 @@ std::vector<bool> sliding_by_type_list(Config& config, const json& list, int lay
 void read_chunks(Config& config, ModelShape& m) {
   m.sliding_window = config.count_or("attention_chunk_size", 8192);
   const auto every = config.positive_or("no_rope_layer_interval", 4);
-  const json* rotary = config.find("no_rope_layers");  // a layer's 1: it has positions
+  const json* rotary = config.find("no_rope_layers");  // 1 for layers with positions
   if (rotary != nullptr &&
       (!rotary->is_array() || (!rotary->empty() && static_cast<int>(rotary->size()) < m.layers)))
     config.fail("no_rope_layers", "a list of " + std::to_string(m.layers) + " layers");
@@ -476,8 +475,8 @@ void read_windows(Config& config, const TypeDefaults& type, bool known, ModelSha
     config.fail("sliding_window_size", "the same as sliding_window");
   const std::string every_key = config.one_of({"sliding_window_pattern", "_sliding_window_pattern"});
   (void)config.find("_sliding_window_pattern");
-  const bool lists = config.find("layer_types") != nullptr;  // says it all
-  // A type that is not known may state a window as long as its positions, which no layer has.
+  const bool lists = config.find("layer_types") != nullptr;  // which then says it all
+  // A type that is not known may state a window as long as its positions, which no layer uses.
   const json* const positions = config.find("max_position_embeddings");
   const std::int64_t longest =
       positions != nullptr && positions->is_number_integer() ? positions->get<std::int64_t>() : 0;
@@ -487,7 +486,7 @@ void read_windows(Config& config, const TypeDefaults& type, bool known, ModelSha
     config.fail(
         "sliding_window",
         "layer_types or sliding_window_pattern next to it, since model_type does not say which layers slide");
-  // Qwen's: the first so many layers see everything.
+  // In Qwen the first so many layers see everything.
   const auto full_first = static_cast<int>(type.window_on ? config.count_or("max_window_layers", 0)
                                                           : config.count_or("max_window_layers", 28));
   const json* types = config.find("layer_types");
@@ -509,7 +508,7 @@ void read_windows(Config& config, const TypeDefaults& type, bool known, ModelSha
 
 // ---- Experts ----
 
-// Calls `visit` with each layer of the model that a list of the config names. False where there is none.
+// Calls `visit` with each layer that a list in the config names. Returns false if there is no list.
 template <class Visit>
 bool visit_listed_layers(Config& config, const char* key, int layers, Visit&& visit) {
   const json* list = config.find(key);
@@ -562,8 +561,8 @@ void read_sparse_layers(Config& config, ModelShape& m, MoeShape& moe, bool llama
   if (std::find(first, sparse.end(), false) != sparse.end()) moe.sparse = std::move(sparse);
 }
 
-// Routing to some groups of experts only: who gets a token, which changes no product, but to how many nodes
-// it is sent.
+// Reads routing to some groups of experts only. It decides who gets a token and to how many nodes it is sent,
+// and changes no product.
 void read_limited_routing(Config& config, MoeShape& moe, Notes& notes) {
   const std::int64_t groups = config.count_or("n_group", 0);
   const std::int64_t chosen = config.count_or("topk_group", 0);
@@ -619,7 +618,7 @@ void read_mla(Config& config, ModelShape& m) {
   mla.rope_dim = static_cast<int>(config.positive("qk_rope_head_dim"));
   mla.v_dim = static_cast<int>(config.positive("v_head_dim"));
   m.mla = mla;
-  (void)config.find("qk_head_dim");  // the two together
+  (void)config.find("qk_head_dim");  // the sum of the two dims
   m.head_dim = mla.nope_dim + mla.rope_dim;
 }
 
@@ -643,8 +642,8 @@ bool is_off(const json& value) {
          ((value.is_array() || value.is_object() || value.is_string()) && value.empty());
 }
 
-// Whether a list of the config says that every layer is attention. Then keys of other mixers are of no
-// effect. MiniMax has a 1 for attention that sees all.
+// Whether a list in the config says that every layer is attention. Keys of other mixers then have no effect.
+// MiniMax has a 1 for attention that sees all.
 bool all_attention(Config& config) {
   for (const char* key : {"layer_types", "layers_block_type", "attn_type_list"}) {
     const json* const list = config.find(key);
@@ -656,7 +655,7 @@ bool all_attention(Config& config) {
   return false;
 }
 
-// Says why a model is refused before any key is read whose absence would follow from that.
+// Refuses a model before any key is read whose absence would follow from the reason.
 void refuse_other_models(Config& config, const std::string& type) {
   if (const std::string_view why = why_type_is_refused(type); !why.empty())
     config.fail("model_type", "another, since " + std::string(why));
@@ -680,8 +679,7 @@ void refuse_other_models(Config& config, const std::string& type) {
     config.fail("layer_types", "a list of layers of attention alone, since " + std::string(kMixers));
 }
 
-// Granite's dense layers have the width of a shared expert; models of experts in every layer may have no
-// other.
+// Granite's dense layers are as wide as a shared expert; models of experts may have no other width.
 std::string ffn_width(Config& config, const std::string& key) {
   const auto has = [&](const char* name) { return config.find(name) != nullptr && *config.find(name) != 0; };
   const bool experts =
@@ -691,8 +689,8 @@ std::string ffn_width(Config& config, const std::string& key) {
                                                                                 : key;
 }
 
-// Every key that nobody has asked for: it shapes nothing, is off, or is not known. All of them in one line,
-// so that a user need not find them one by one.
+// Refuses every key that was not read, unless it shapes nothing or is off. One line names all of them, so
+// that a user need not find them one by one.
 void refuse_other_keys(const Config& config) {
   std::vector<std::string> unknown;
   for (const auto& [key, value] : config.file().items())
@@ -710,7 +708,7 @@ void refuse_other_keys(const Config& config) {
                   others);
 }
 
-// Models of several parts keep the language model's config in one of their own.
+// Models with several parts have a separate config for the language model.
 Config text_part(const std::string& path, Notes& notes) {
   json file = parse(path);
   for (const char* key : {"text_config", "llm_config", "language_config"}) {
@@ -718,7 +716,7 @@ Config text_part(const std::string& path, Notes& notes) {
     if (it == file.end() || it->is_null()) continue;
     if (!it->is_object()) throw UserError(path, ": ", key, ": expected an object, found ", shown_json(*it));
     json text = *it;
-    // What older files say once for all parts.
+    // Older files state these once for all parts.
     for (const char* shared : {"tie_word_embeddings", "vocab_size"})
       if (!text.contains(shared) && file.contains(shared)) text[shared] = file[shared];
     notes.push_back({"language_part", "model", {{"part", key}}});
@@ -741,7 +739,7 @@ ModelShape read_hf_config(const std::string& path, const HfOptions& options, Not
   const TypeDefaults* known = defaults_of(type_name);
   const TypeDefaults type = known != nullptr ? *known : TypeDefaults{};
   config.set_class_values(json::parse(type.values));
-  // Transformers leaves the key out where it is true, as its base class has it.
+  // Transformers omits the key if it is true, as in its base class.
   if (known == nullptr && !type_name.empty() && !config.says("tie_word_embeddings") &&
       config.says("transformers_version")) {
     config.set_class_values({{"tie_word_embeddings", true}});
@@ -755,7 +753,7 @@ ModelShape read_hf_config(const std::string& path, const HfOptions& options, Not
   read_heads(config, type_name == "gpt_bigcode", m);
   const std::string ffn =
       type.llama4 ? "intermediate_size_mlp" : config.one_of({"intermediate_size", "n_inner"});
-  // GPT-2's files leave the FFN out where it is four times the hidden size.
+  // GPT-2's files omit the FFN if it is four times the hidden size.
   const bool four_times = type_name == "gpt2" || type_name == "gpt_bigcode";
   m.ffn = four_times ? config.positive_or(ffn, 4 * m.hidden) : config.positive(ffn_width(config, ffn));
   (void)config.find("n_inner");

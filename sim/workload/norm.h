@@ -19,11 +19,11 @@ struct NormTraffic {
 
 struct Norm {
   NormKind kind{};
-  std::string_view name;      // as a study writes it
-  int parameters = 1;         // per channel: a scale, and a shift where it has one
-  NormTraffic own, fused;     // by our own kernel, by a framework's fused one
-  NormTraffic eager;          // by PyTorch's own kernels
-  double kept_row_bytes = 0;  // of statistics per row that a backward needs in addition to the input
+  std::string_view name;      // as a study spells it
+  int parameters = 1;         // per channel: a scale, and possibly a shift
+  NormTraffic own, fused;     // with our own kernel, and with a framework's fused one
+  NormTraffic eager;          // with PyTorch's own kernels
+  double kept_row_bytes = 0;  // statistics per row that a backward needs besides the input
 };
 
 // PyTorch's kernels of RMSNorm are those of torchtitan/models/norms.py. Forward: to fp32 (3), square (4),

@@ -3,7 +3,7 @@
 namespace equipoise {
 namespace {
 
-// In the order of the enums.
+// The order is that of the enums.
 constexpr std::array<const char*, kOpNames> kOpTexts = {
     "rms_norm",      "tp_all_gather",     "tp_reduce_scatter", "qkv_gemm",       "rope",
     "cp_all_gather", "cp_reduce_scatter", "cp_ring_step",      "cp_all_to_all",  "attention",

@@ -36,14 +36,14 @@ enum class OpName : std::uint8_t {
   permute,
   quantize,
   ep_all_to_all,
-  taken_sms,  // what compute under an exchange loses to the SMs that the exchange holds
+  taken_sms,  // time that compute under an exchange loses to the SMs of the exchange
   expert_gemm,
   mla_projection,
   mtp_projection,
   input_gradient,
   weight_gradient,
   host_stall,
-  nano_batch,  // the other half's ops of a layer, while a half's Q, K, V or output travel
+  nano_batch,  // the other half's ops of a layer, during the transfer of a half's Q, K, V or output
   embedding,
   logits_gemm,
   cross_entropy,
@@ -59,18 +59,18 @@ const char* name_of(Stream stream);
 struct Op {
   OpName name{};
   Stream stream = Stream::compute;
-  bool with_next = false;      // runs concurrently with the next op; what follows waits for both
-  std::uint8_t over = 0;       // exchanges of experts: how many of the next ops run while it lasts, pairs
-                               // among them; what follows waits for it and them
-  std::uint32_t launches = 1;  // products or small kernels in it: the host issues each
-  std::uint32_t kernels = 0;   // where they are counted one by one: instead of a framework's count of launches
+  bool with_next = false;      // runs concurrently with the next op, and what follows waits for both
+  std::uint8_t over = 0;       // for exchanges of experts: how many of the next ops, including pairs, run
+                               // meanwhile; what follows waits for it and them
+  std::uint32_t launches = 1;  // number of products or small kernels that the host launches for it
+  std::uint32_t kernels = 0;   // counted launches, which replace a framework's number unless 0
   Picoseconds duration = 0;
   double flops = 0;
   double bytes = 0;      // moved or sent by this rank
-  bool again = false;    // repeats a forward's op in the backward
-  bool once = false;     // of a forward, and not run again where its layer is recomputed
-  bool ffn = false;      // of the layer's half behind its attention
-  bool arrived = false;  // for token copies that arrived at experts, whoever sent them
+  bool again = false;    // whether it repeats a forward's op in the backward
+  bool once = false;     // whether a recomputation of its layer skips it
+  bool ffn = false;      // whether it is in the layer's half after attention
+  bool arrived = false;  // whether it works for token copies that arrived at experts, from any rank
   friend bool operator==(const Op&, const Op&) = default;
 };
 
@@ -98,7 +98,6 @@ class OpList {
   void mark_once(std::size_t first) {
     for (std::size_t i = first; i < size_; ++i) ops_.at(i).once = true;
   }
-  // Marks the ops from number `first` on as those of the FFN.
   void mark_ffn(std::size_t first) {
     for (std::size_t i = first; i < size_; ++i) ops_.at(i).ffn = true;
   }
@@ -106,8 +105,8 @@ class OpList {
   void mark_arrived(std::size_t first) {
     for (std::size_t i = first; i < size_; ++i) ops_.at(i).arrived = true;
   }
-  // Turns the list into that of a rank that holds no tokens but whose experts get some: all ops stay, and
-  // only those that are marked as work for arrived copies take time.
+  // Turns the list into that of a rank without tokens whose experts get some: all ops stay, and only those
+  // marked as work for arrived copies take time.
   void keep_arrived() {
     for (std::size_t i = 0; i < size_; ++i) {
       Op& op = ops_.at(i);
@@ -117,7 +116,7 @@ class OpList {
       op.flops = op.bytes = 0;
     }
   }
-  // Lets all ops behind op number `first`, an exchange of experts, run while it lasts.
+  // Lets all ops after op number `first`, an exchange of experts, run during it.
   void put_under(std::size_t first) { ops_.at(first).over = static_cast<std::uint8_t>(size_ - first - 1); }
   [[nodiscard]] std::span<const Op> ops() const { return std::span(ops_).first(size_); }
 
@@ -126,11 +125,11 @@ class OpList {
   std::size_t size_ = 0;
 };
 
-// Time of a run on one rank, and where it goes.
+// Time of a run on one rank, and what it consists of.
 struct RunTime {
-  Picoseconds total = 0;                        // with what runs concurrently counted once
+  Picoseconds total = 0;                        // counts concurrent ops once
   std::array<Picoseconds, kStreams> busy{};     // by stream
-  std::array<Picoseconds, kStreams> exposed{};  // communication that no compute hides, each moment once
+  std::array<Picoseconds, kStreams> exposed{};  // communication that no compute hides, without overlaps
 
   void operator+=(const RunTime& o) {
     total += o.total;

@@ -10,12 +10,12 @@ std::vector<int> split_layers(int layers, int virtual_stages) {
   const auto n = at(virtual_stages);
   std::vector<int> split(n, layers / virtual_stages);
   int extra = layers % virtual_stages;
-  // The extra layers go to the middle stages first, from the centre outwards.
+  // The extra layers go to the middle stages first, then outwards.
   for (std::size_t step = 0; extra > 0; ++step) {
     const std::size_t offset = (step + 1) / 2;
     const std::size_t centre = (n - 1) / 2;
     const std::size_t stage = step % 2 == 1 ? centre + offset : centre - offset;
-    if (stage >= n) continue;  // also an underflow to the left
+    if (stage >= n) continue;  // also true after an underflow on the left
     ++split[stage];
     --extra;
   }
@@ -45,7 +45,7 @@ std::vector<int> layers_of_stages(const ModelShape& model, const Layout& layout)
   if (layout.divides_by_block_costs()) {
     split = divide_by_block_costs(model, layout.stage_order().blocks).layers;
   } else if (split.empty()) {
-    const int counted = layout.count_embedding_and_head ? 1 : 0;  // at each end
+    const int counted = layout.count_embedding_and_head ? 1 : 0;  // extra layers at each end
     split = split_layers(model.layers + 2 * counted, layout.stage_order().blocks);
     split.front() -= counted;
     split.back() -= counted;
@@ -97,15 +97,15 @@ static bool has_both_ends(const Layout& layout) {
   return layout.pipeline == 1 || layout.bidirectional;
 }
 
-// In addition to the logits' own: by what tokens of multi-token prediction are known on ranks without the
-// first stage.
+// Whether ranks without the first stage need the embedding in addition to the logits' weights, to look up
+// tokens for multi-token prediction.
 static bool copies_embedding(const ModelShape& model, const Layout& layout) {
   return model.mtp_layers > 0 && !model.tied_embeddings && !has_both_ends(layout);
 }
 
 PartSizes part_sizes(const ModelShape& model, const Layout& layout) {
   PartSizes sizes{};
-  for (int layer = 0; layer < model.layers; ++layer) {  // layers of a kind have equally many
+  for (int layer = 0; layer < model.layers; ++layer) {  // because all layers of a kind have the same number
     const std::int64_t routed = model.routed_parameters(layer);
     sizes[at(part_of(model.kind(layer)))] = {
         model.layer_parameters(layer) - routed + model.adapter_parameters(layer, false),
@@ -146,15 +146,15 @@ RecomputeOrder::RecomputeOrder(const std::vector<int>& layers) {
   begin_.push_back(0);
   for (const int count : layers) begin_.push_back(begin_.back() + count);
   struct Layer {
-    std::int64_t before;  // layers of its stage that go first
-    std::int64_t layers;  // of its stage
+    std::int64_t before;  // layers of its stage that come first
+    std::int64_t layers;  // number in its stage
     int number;
   };
   std::vector<Layer> order;
   for (std::size_t v = 0; v < layers.size(); ++v)
     for (int i = 0; i < layers[v]; ++i) order.push_back({i, layers[v], begin_[v] + i});
   std::stable_sort(order.begin(), order.end(), [](const Layer& a, const Layer& b) {
-    return a.before * b.layers < b.before * a.layers;  // shares of their stages
+    return a.before * b.layers < b.before * a.layers;  // compares shares of their stages
   });
   turn_.resize(order.size());
   for (std::size_t k = 0; k < order.size(); ++k) turn_[at(order[k].number)] = static_cast<int>(k);

@@ -77,7 +77,7 @@ class Export(Case):
         plain = dict(STUDY, policies=[*STUDY["policies"], {"name": "plain", "shard": "per-document", "label": "own"}])
         own = self.export("megatron", plain, "--row", "own")
         self.assertNotIn("the flags alone", own)
-        head = "that is with what is not expressed (below); the flags alone"
+        head = "that includes what is not expressed (below); the flags alone"
         simulated = own.splitlines()[2].split("simulated: ")[1]
         for row in ("wlb", "plain-4d"):  # the same figure as that of the row that does what they say
             self.assertIn(f"# {head} (plain, per-document), simulated: {simulated}\n", self.export("megatron", plain, "--row", row))

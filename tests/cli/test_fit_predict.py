@@ -88,7 +88,7 @@ class FitCommand(Case):
         self.assertIn("cluster.network.nic_GBps 50: network ours of profile mine was measured with 25", told.stderr)
         self.assertNotIn("measured with", run("study", self.folder / "study.json", "--notes", "--set", "cluster.network.nic_GBps=25").stderr)
         fast = run("fit", rows, "--base", "h100-sxm", "--nic-GBps", 400, "--out", mine)
-        self.assertIn("note: --nic-GBps 400 is 3200 Gbit/s a GPU, above any NIC of today: was Gbps meant? Then it is 50", fast.stderr)
+        self.assertIn("note: --nic-GBps 400 is 3200 Gbit/s per GPU, above any NIC of today: was Gbps meant? Then it is 50", fast.stderr)
         self.refused("fit", rows, says=["--base: needed"])
         self.refused("fit", rows, "--base", "cpu", "--out", mine, says=["--base cpu: no sample is of any of its tables; ", "cpu has no network"])
         self.refused("fit", rows, "--base", "h101-sxm", says=["--base: unknown profile", 'did you mean "h100-sxm"?'])

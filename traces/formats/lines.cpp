@@ -58,7 +58,7 @@ Lengths read_text(std::string_view bytes, const std::string& name) {
   const char* at = bytes.data();
   const char* const end = at + bytes.size();
   for (std::int64_t line = 1; at < end; ++line) {
-    // A line of digits only, the common case, is parsed in one pass over its bytes.
+    // A line with only digits, the common case, is parsed in one pass over its bytes.
     const char* const begin = at;
     std::int64_t value = 0;
     while (at < end && *at >= '0' && *at <= '9' && at - begin < 12) value = value * 10 + (*at++ - '0');
@@ -176,9 +176,10 @@ Lengths read_csv(std::string_view bytes, const std::string& name, const std::str
   return lengths;
 }
 
-// One JSON object a line. The field is an integer (the length) or a flat array of a row's tokens, which may
-// be a pack (packed_row.h), so that such files need no conversion. A line may also be the bare integer or
-// array. Without a name only fields that mean nothing else are taken: an "id" is a number, too.
+// Reads one JSON object per line. The field is an integer (the length) or a flat array of a row's tokens,
+// which may be a pack (packed_row.h), so that such files need no conversion. A line may also be the bare
+// integer or array. Without a name, only fields with no other meaning are used, because an "id" is a number,
+// too.
 
 namespace {
 
@@ -194,7 +195,7 @@ std::string keys_of(const json& object) {
   return out.size() > 200 ? out.substr(0, 200) + "..." : out;
 }
 
-// Follows "a.b.c"; a key that itself holds dots is found first.
+// Follows "a.b.c"; a key that itself contains dots is found first.
 const json* descend(const json& object, std::string_view field) {
   if (!object.is_object()) return nullptr;
   if (const auto whole = object.find(field); whole != object.end()) return &*whole;
@@ -231,8 +232,8 @@ std::int64_t length_of(const json& value, const std::string& where) {
                   ": which of them counts tokens? Name it by --column (trace.column of a study)");
 }
 
-// A row of which nobody said which field has its length: its one field of lengths, or its tokens. Several
-// have to agree. `chosen` is the field that the rows before it have.
+// Adds a row for which nobody named the field of lengths: its only field of lengths, or its tokens. Several
+// fields have to agree. `chosen` is the field of earlier rows.
 void add_row(const json& row, const std::string& where, std::string& chosen, Lengths& lengths) {
   if (!chosen.empty() && !row.contains(chosen))
     throw UserError(where, ": no field '", chosen, "'; the object has ", keys_of(row));
@@ -269,7 +270,7 @@ void add_row(const json& row, const std::string& where, std::string& chosen, Len
   }
 }
 
-// The object that has the last part of a field's name.
+// The object that contains the last part of a field's name.
 const json& holder_of(const json& row, const std::string& field) {
   const std::size_t dot = field.rfind('.');
   if (row.contains(field) || dot == std::string::npos) return row;

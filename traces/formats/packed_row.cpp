@@ -17,7 +17,8 @@ namespace {
 using nlohmann::json;
 using Numbers = std::vector<std::int64_t>;
 
-// The first field of a row that says where documents begin counts; its token ids are looked at before all.
+// How a field of a row tells where documents begin. The first kind in this list that a row has decides; its
+// token ids are checked before all.
 enum class Says { lengths, borders, starts, positions, segments, padded_segments, mask, tokens };
 
 struct Field {
@@ -52,7 +53,7 @@ std::optional<Says> says(std::string_view name) {
   return found == kFields.end() ? std::nullopt : std::optional(found->says);
 }
 
-// The whole numbers of a flat list; nothing where the value is none (masks of two dimensions, text).
+// The integers of a flat list; nothing if the value is none (masks of two dimensions, text).
 std::optional<Numbers> numbers_of(const json& value) {
   if (!value.is_array()) return std::nullopt;
   Numbers numbers;
@@ -75,7 +76,7 @@ std::optional<Numbers> numbers_of(const json& value) {
 }
 
 // Whether a value that is no list of integers is a fault. Names of documents may be text, and positions and
-// masks may have more dimensions, which say nothing of documents.
+// masks may have more dimensions, which say nothing about documents.
 bool must_be_read(const Field& field, const json& value) {
   if (field.says <= Says::starts) return !value.is_null() && !value.is_number_integer();
   return (field.says == Says::positions || field.says == Says::mask) && value.is_array() &&
@@ -88,8 +89,8 @@ struct Span {
 
 class Row {
  public:
-  // `own`: the field that the user named, if one was; next to it only token ids are looked at. `tokens`: those
-  // of a field whose name is not among ours.
+  // `own` is the field that the user named, if any; only token ids are then read besides it. `tokens` are
+  // those of a field with an unknown name.
   Row(const json& row, const std::string& where, std::string_view own, Numbers tokens = {}) : where_(where) {
     if (!tokens.empty()) size_ = static_cast<std::int64_t>(tokens.size()), size_of_ = "its token ids";
     if (!row.is_object()) return;
@@ -121,7 +122,7 @@ class Row {
     const bool per_token = field.says >= Says::positions;
     const auto size = static_cast<std::int64_t>(numbers.size());
     const bool unlike = per_token && size_ >= 0 && size != size_;
-    // Numbers of other documents, as search engines give them, have such names, too.
+    // Numbers of other documents, such as search engines give, have such names, too.
     if (unlike && field.says == Says::segments) return;
     if (unlike)
       fail(field.name, concatenated("as many numbers as ", size_of_, " has (", size_, "), found ", size));
@@ -170,7 +171,7 @@ class Row {
   }
   [[nodiscard]] Numbers borders() const {
     Numbers ends = numbers_;
-    while (!ends.empty() && ends.back() < 0) ends.pop_back();  // Megatron pads the list by -1
+    while (!ends.empty() && ends.back() < 0) ends.pop_back();  // Megatron pads the list with -1
     check_rising(ends);
     check_end(ends.back());
     return ends;
@@ -212,7 +213,8 @@ class Row {
     return spans;
   }
 
-  // The tokens of a span that are no padding; a mask that counts documents ends one where its number changes.
+  // Adds the tokens of a span that are no padding. If the mask numbers documents, one ends where the number
+  // changes.
   void add_unmasked(const Span& span, Lengths& lengths) const {
     if (mask_.empty()) return add_length(span.end - span.begin, lengths);
     std::int64_t length = 0, last = 0;
@@ -232,14 +234,14 @@ class Row {
   }
 
   const std::string& where_;
-  std::int64_t size_ = -1;  // tokens of the row, padding included; -1: unknown
+  std::int64_t size_ = -1;  // tokens of the row including padding; -1 if unknown
   std::string_view size_of_;
-  Field by_{"", Says::tokens};  // what says where documents begin
+  Field by_{"", Says::tokens};  // the field that tells where documents begin
   Numbers numbers_;             // of it
   Numbers mask_;
 };
 
-// What a list under a name is that no library is known for.
+// The kind of a list by parts of its name, for names that no known library uses.
 std::optional<Says> says_by_parts(std::string_view name) {
   if (name.ends_with("ids") || name.find("token") != std::string_view::npos) return Says::tokens;
   if (name.starts_with("cu_")) return Says::borders;

@@ -19,15 +19,13 @@
 
 namespace equipoise::formats {
 
-// Whether the fields of a row say which documents it holds, so that `add_documents` can read it.
+// Whether the fields of a row tell which documents it holds, so that `add_documents` can read it.
 bool has_token_fields(const nlohmann::json& row);
 
-// Adds the lengths of the row's documents.
 void add_documents(const nlohmann::json& row, const std::string& where, Lengths& lengths);
 
-// Adds those that a list under this name says, such as --column seq_lengths: with what else the row has where
-// the name is of token ids, alone where it is of another field. Throws UserError for a list that may be
-// anything.
+// Adds the documents of a list with this name, such as --column seq_lengths. A name of token ids is read with
+// the row's other fields, any other alone. Throws UserError for a list that may mean anything.
 void add_documents_of(const nlohmann::json& row, std::string_view field, const nlohmann::json& list,
                       const std::string& where, Lengths& lengths);
 

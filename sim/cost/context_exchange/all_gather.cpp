@@ -6,15 +6,15 @@
 // (Skrull) are computed while the K and V of the distributed ones are gathered.
 //
 // What lies by rank is put into the order of documents, and gradients back. Before that a framework's ranks
-// zero a gradient of all K and V and add to it what their queries gave each run of keys, by a kernel for K
-// and one for V: two runs of a rank by sequence, two of each document by document.
+// zero a gradient of all K and V and add the part of their queries for each run of keys, with one kernel for
+// K and one for V. A rank has two runs by sequence, and two of each document by document.
 #include "policies/base/index.h"
 #include "sim/cost/context_exchange/context_form.h"
 
 namespace equipoise {
 namespace {
 
-constexpr double kOrdered = 2;         // of each byte: read and written
+constexpr double kOrdered = 2;         // per byte: read and written
 constexpr double kZeroedAndAdded = 4;  // zeroed, read twice and written
 
 Op gather_or_scatter(const LayerCosts& costs, const ExchangedTokens& tokens, const ContextGroup& group,
@@ -42,7 +42,7 @@ void exchange_all(const LayerCosts& costs, const ExchangedTokens& tokens, const 
 }
 
 void attend_to_all(const ContextCase& of, ContextPasses& out, RangeUse& use) {
-  // What the backward attends to is there before its first exchange where it was kept, else behind it.
+  // If K and V were kept, the backward attends before its first exchange, else after it.
   const std::size_t gathers = of.costs.framework().keep_gathered_kv ? 0 : 1;
   out.forward.reset(of.context, 1);
   out.backward.reset(of.context, gathers + 1);

@@ -8,14 +8,14 @@ static const std::vector<int>& placement_of(const ContextCase& of) {
   return placement_of(of.micro_batch, of.sharding);
 }
 
-// A rank's queries see the keys from a document's first to their own: consecutive keys, up to queries that a
-// document's end does not follow.
+// Runs of consecutive keys that a rank's queries see. A query sees the keys from its document's first up to
+// its own, so a new run begins only after a document's end.
 static std::int64_t key_runs(const MicroBatch& micro_batch, const Sharding& sharding, int rank) {
   const std::vector<int>& placement = placement_of(micro_batch, sharding);
   std::int64_t runs = 0;
   const Segment* last = nullptr;
   for (const Segment& s : sharding.of_rank(rank)) {
-    if (is_placed(placement, s)) continue;  // its keys are nobody else's
+    if (is_placed(placement, s)) continue;  // its keys belong to no other rank
     const bool strided =
         sharding.pieces.strided && last != nullptr && s.slice == last->slice;  // single tokens
     const bool follows = last != nullptr && s.slice == last->slice + 1 &&
@@ -56,10 +56,10 @@ ExchangedTokens exchanged_tokens(const MicroBatch& micro_batch, const Sharding& 
 
 Op uneven_all_to_all(const LayerCosts& costs, double bytes, const ContextGroup& group, RangeUse& use) {
   Op op{OpName::cp_all_to_all, Stream::cp};
-  op.bytes = bytes * group.ranks / (group.ranks - 1);  // a rank keeps its own part of a whole send buffer
+  op.bytes = bytes * group.ranks / (group.ranks - 1);  // a rank keeps its own part of the send buffer
   op.duration =
       to_picoseconds(costs.kernels.collectives().seconds(Collective::all_to_all, op.bytes, group.shape, use));
-  // Our own ranks put rows into messages and out of them.
+  // Our own ranks copy rows into messages and out of them.
   if (costs.framework().own_kernels)
     op.duration += costs.kernels.moves(op.name, Elementwise::copy, 4 * bytes, use).duration;
   return op;
@@ -118,7 +118,7 @@ void attend_alone(const ContextCase& of, ContextPasses& out, RangeUse& use) {
 // A dependent chunk's group also exchanges the K and V of the chunks before it, of which every rank holds its
 // share.
 static ReceivedTokens received_by_ranks(const ContextCase& of) {
-  struct SeenKeys {  // up to where, by the last rank that holds a piece of a slice
+  struct SeenKeys {  // by slice, up to the last rank that holds a piece of it
     int rank = -1;
     std::int64_t end = 0;
   };
@@ -134,8 +134,8 @@ static ReceivedTokens received_by_ranks(const ContextCase& of) {
   for (int r = 0; r < of.context; ++r) {
     const std::int64_t own = rank_tokens[at(r)] - local_tokens[at(r)];
     if (!casts) tokens.sent += as_double(of.tokens.distributed - own) + before;
-    // A rank holds several pieces of a slice, in document order. Each sees its own keys, and of those before
-    // it the ones that no earlier piece has seen.
+    // A rank holds several pieces of a slice, in document order. Each sees its own keys, and of earlier keys
+    // those that no earlier piece has seen.
     std::int64_t others = 0;
     bool any = false;
     for (const Segment& s : of.sharding.of_rank(r)) {
@@ -177,10 +177,10 @@ void merge_inner_ranks(const Sharding& sharding, int inner, Sharding& out) {
   join_touching(out);
 }
 
-// Ranks that share out the heads have all queries of their group: each key of it is seen at least by its own.
-// Each rank of an inner group receives, for its heads, what the group receives from others.
+// Ranks that share the heads have all queries of their group, so each key of the group is seen at least by
+// its own query. Each rank of an inner group receives, for its heads, what the group receives from others.
 ReceivedTokens received_tokens(const ContextCase& of) {
-  if (of.tokens.tasks != nullptr) {  // up to the last query of a slice: all are seen
+  if (of.tokens.tasks != nullptr) {  // all keys up to the last query of a slice are seen
     const auto received = static_cast<double>(of.tokens.tasks->received);
     return {received, received};
   }

@@ -42,27 +42,27 @@
 
 namespace equipoise {
 
-// Tokens of earlier chunks that a dependent chunk's attention reaches back to.
+// Tokens of earlier chunks to which a dependent chunk's attention reaches back.
 inline std::int64_t earlier_tokens(const MicroBatch& micro_batch, std::int64_t window) {
   if (micro_batch.chunk.count <= 1 || micro_batch.slices.empty()) return 0;
   const std::int64_t all = micro_batch.slices.front().begin - micro_batch.chunk.group_begin;
   return window > 0 ? std::min(all, window - 1) : all;
 }
 
-// Tokens whose K and V the ranks of a group need of each other in one layer.
+// Tokens whose K and V the ranks of a group need from each other in one layer.
 struct ExchangedTokens {
-  std::int64_t distributed = 0;    // of the micro-batch, but for those of slices that one rank holds whole
-  std::int64_t placed = 0;         // those of such slices, which stay where they are
-  std::int64_t earlier = 0;        // of earlier chunks, of which every rank holds its share
+  std::int64_t distributed = 0;    // of the micro-batch, without slices that one rank holds whole
+  std::int64_t placed = 0;         // of such slices, which stay where they are
+  std::int64_t earlier = 0;        // of earlier chunks; every rank holds its share
   std::int64_t fullest = 0;        // of the micro-batch, on the rank with the most
   std::int64_t fullest_inner = 0;  // on the inner group with the most
   std::int64_t key_runs = 0;       // most runs of consecutive keys that a rank's queries see
-  CastTokens cast{};               // where the layout's form is group-cast
-  const PlannedTasks* tasks = nullptr;  // disaggregated; good until this thread asks again
-  // Tokens held as if they were K and V, on the rank with the most; 0 where the plan does not decide it.
+  CastTokens cast{};               // if the layout's form is group-cast
+  const PlannedTasks* tasks = nullptr;  // for disaggregated; valid until this thread asks again
+  // Tokens held as if they were K and V, on the rank with the most; 0 if the plan does not decide it.
   [[nodiscard]] std::int64_t held() const { return std::max(cast.held, tasks != nullptr ? tasks->held : 0); }
 };
-// A sharded micro-batch whose tokens are counted. `costs`: null where nobody asks for planned tasks.
+// A sharded micro-batch whose tokens are counted. `costs` is null if planned tasks are not needed.
 struct TokensCase {
   const MicroBatch& micro_batch;
   const Sharding& sharding;
@@ -76,13 +76,13 @@ inline ExchangedTokens exchanged_tokens(const MicroBatch& micro_batch, const Sha
                                         std::int64_t window, const Layout& layout, int node_ranks = 0) {
   return exchanged_tokens({micro_batch, sharding, window, layout, node_ranks});
 }
-// A whole CP group of that degree, or the pool that it is in.
+// A whole CP group of that degree, or the pool that it belongs to.
 ContextGroup context_group(const LayerCosts& costs, int context, const StagePool* pool = nullptr);
-// With planned tasks, too, those of the pool if there is one, and CastTokens::node_ranks as the group lies.
+// Includes planned tasks, those of the pool if there is one, and CastTokens::node_ranks.
 ExchangedTokens exchanged_tokens(const MicroBatch& micro_batch, const Sharding& sharding, std::int64_t window,
                                  const LayerCosts& costs, const StagePool* pool);
 
-// The exchanges of one layer, in order. All ranks of the group take part, and wait for each other.
+// The exchanges of one layer, in order. All ranks of the group take part and wait for each other.
 struct ContextExchanges {
   std::vector<Op> forward, backward;
 
@@ -92,12 +92,12 @@ struct ContextExchanges {
   }
 };
 
-// The attention of one pass of a layer, cut by its exchanges: a run before the first, and one behind each.
+// The attention of one pass of a layer, cut by its exchanges: one run before the first, and one after each.
 struct ContextPass {
   int ranks = 0;
   std::vector<Picoseconds> run;    // (exchanges + 1) x ranks
   std::vector<Picoseconds> under;  // exchanges x ranks: during the exchange
-  std::vector<Picoseconds> busy;   // by rank: all of it
+  std::vector<Picoseconds> busy;   // by rank, in all runs
 
   void reset(int rank_count, std::size_t exchanges) {
     ranks = rank_count;
@@ -120,7 +120,7 @@ struct ContextPasses {
   ContextPass forward, backward;
 };
 
-// A rank's own attention becomes its part of the tick's, and runs during the exchange.
+// Moves a rank's part of the tick's attention under the exchange, in place of its own attention.
 void take_evened(const EvenedAttention& evened, ContextPasses& passes, ContextExchanges& exchanges);
 
 // A sharded micro-batch whose attention in one layer is priced.
@@ -132,7 +132,7 @@ struct ContextCase {
   ExchangedTokens tokens;
   int context = 1;
   std::int64_t window = 0;
-  int head_shares = 1;  // ranks that share out the heads of each call
+  int head_shares = 1;  // ranks that share the heads of each call
 
   [[nodiscard]] Picoseconds backward(AttentionTimes times) const {
     return times.backward + (costs.layout().repeats(RecomputeModule::core_attn) ? times.forward : 0);
@@ -140,28 +140,28 @@ struct ContextCase {
 };
 
 struct ContextForm {
-  // The work of a token, by which packers balance documents, counts the exchanges.
+  // Whether the work of a token, by which packers balance documents, includes the exchanges.
   bool counts_in_workload = false;
-  // Ranks that share out the heads of the attention in a group of that degree; 1: each attends with all.
+  // Ranks that share the heads of attention in a group of that degree; with 1 each has all heads.
   int (*head_shares)(const Layout& layout, int degree) = [](const Layout&, int) { return 1; };
-  // Exchanges of a pass, for estimates of what a simulation allocates; a backward may have one more.
+  // Number of exchanges in a pass, to estimate what a simulation allocates. A backward may have one more.
   int (*estimated_exchanges)(const Layout& layout, int context);
-  // What a rank holds at once of K and V, in tokens of all heads. The rank has `rank_tokens` of its
-  // group's `group_tokens`; an inner group of a nested form has `inner` ranks.
-  // What a group-cast receives depends on the sharding: the most that can be.
+  // K and V that a rank holds at once, in tokens of all heads. The rank has `rank_tokens` of its group's
+  // `group_tokens`, and an inner group of a nested form has `inner` ranks. What a group-cast receives depends
+  // on the sharding, so this is an upper bound.
   std::int64_t (*held_tokens)(std::int64_t rank_tokens, std::int64_t group_tokens, int inner);
-  // Throws UserError where a sharded micro-batch cannot run in this form. `halves`: in two nano-batches.
+  // Throws UserError if a sharded micro-batch cannot run in this form. `halves` means in two nano-batches.
   void (*check)(const MicroBatch& micro_batch, const Sharding& sharding, bool halves,
                 const LayerCosts& costs) = [](const MicroBatch&, const Sharding&, bool, const LayerCosts&) {};
-  // Counts what `exchange` needs to know apart from the sums over ranks.
+  // Counts what `exchange` needs besides the sums over ranks.
   void (*count)(const TokensCase& of, ExchangedTokens& tokens) = [](const TokensCase&, ExchangedTokens&) {};
-  // Writes the exchanges of a layer, with bytes and durations; none where nothing is exchanged.
+  // Writes the exchanges of a layer with bytes and durations; none if nothing is exchanged.
   void (*exchange)(const LayerCosts& costs, const ExchangedTokens& tokens, const ContextGroup& group,
                    ContextExchanges& out, RangeUse& use);
   // Writes the attention between and during these exchanges.
   void (*attend)(const ContextCase& of, ContextPasses& out, RangeUse& use);
-  // No plan's exchanges take less: seconds of a layer, forward and backward, for each token of a micro-batch.
-  // 0: nothing need travel.
+  // A lower bound over all plans: seconds of a layer's exchanges, forward and backward, per token of a
+  // micro-batch. 0 if nothing has to travel.
   double (*least_seconds)(const LayerCosts& costs, const ContextGroup& group) =
       [](const LayerCosts&, const ContextGroup&) { return 0.0; };
 };
@@ -181,19 +181,17 @@ inline const ContextForm& context_form(const LayerCosts& costs) {
   return context_form(costs.layout());
 }
 
-// An all-to-all with messages of any size, as long as one in which every rank sends or receives so many
-// bytes.
+// An all-to-all with messages of any size, priced as one in which every rank sends or receives so many bytes.
 Op uneven_all_to_all(const LayerCosts& costs, double bytes, const ContextGroup& group, RangeUse& use);
-// Whether a group of `degree` ranks can share out the heads of a TP rank as the layout's form does.
+// Whether a group of `degree` ranks can share the heads of a TP rank in the layout's form.
 bool heads_suit(const Layout& layout, int heads, int degree);
 
-// The time of a layer's exchanges, forward and backward.
 Picoseconds exchange_time(const ContextForm& form, const LayerCosts& costs, const ExchangedTokens& tokens,
                           int context, RangeUse& use);
 // ContextForm::least_seconds of the layout's form; 0 on one rank.
 double least_exchange_seconds(const LayerCosts& costs, int context);
 
-// The packer's placements, or those that the sharding rule decided (dacp).
+// The packer's placements, or those that the sharding rule chose (dacp).
 inline const std::vector<int>& placement_of(const MicroBatch& micro_batch, const Sharding& sharding) {
   return sharding.placement.empty() ? micro_batch.placement : sharding.placement;
 }
@@ -201,8 +199,8 @@ inline bool is_placed(const std::vector<int>& placement, const Segment& segment)
   return !placement.empty() && placement[at(segment.slice)] != kDistributed;
 }
 
-// The attention of a rank to its own queries with all heads: of the slices that it holds whole, which wait
-// for no exchange, and of the others.
+// A rank's attention to its own queries with all heads: for slices that it holds whole, which wait for no
+// exchange, and for the others.
 struct RankAttention {
   AttentionTimes placed, distributed;
 };
@@ -210,8 +208,7 @@ RankAttention rank_attention(const ContextCase& of, int rank, RangeUse& use);
 // The attention of a layer without exchanges.
 void attend_alone(const ContextCase& of, ContextPasses& out, RangeUse& use);
 
-// Tokens whose K and V all ranks of a group receive together, and those of them that some query of the
-// receiver sees.
+// Tokens whose K and V all ranks of a group receive together, and those that a query of the receiver sees.
 struct ReceivedTokens {
   double sent = 0, useful = 0;
 };

@@ -30,9 +30,9 @@
 namespace equipoise {
 namespace {
 
-constexpr double kLogSumBytes = 4;  // of a query and a head
+constexpr double kLogSumBytes = 4;  // per query and head
 
-// What a token has on one TP rank.
+// The bytes of a token on one TP rank.
 struct TokenBytes {
   double query = 0, output = 0, log_sum = 0, key_value = 0;
 };
@@ -85,7 +85,7 @@ void exchange_tasks(const LayerCosts& costs, const ExchangedTokens& tokens, cons
 void attend_tasks(const ContextCase& of, ContextPasses& out, RangeUse& use) {
   const PlannedTasks& planned = *of.tokens.tasks;
   const bool pair = planned.nano_batches == 2;
-  // Where no query moves, its rank has the output already, and what was kept for a backward.
+  // If no query moves, its rank already has the output, and what was kept for a backward.
   const std::size_t comes = planned.most[0].output > 0 ? 1 : 0, goes = planned.most[0].resent > 0 ? 1 : 0;
   out.forward.reset(of.context, pair ? 4 : 1 + comes);
   out.backward.reset(of.context, pair ? 4 : goes + 1);
@@ -135,12 +135,12 @@ static void plan_tasks(const Sharding& owners, std::span<const std::int64_t> cut
   }
 }
 
-// What the ranks from `first` on hold, which own what `sharding` says.
+// Counts what the ranks from `first` on hold, which own the segments of `sharding`.
 static void count_held(const Sharding& sharding, std::size_t first, const TokenBytes& of,
                        PlannedTasks& planned) {
   planned.held = planned.received = 0;
   for (std::size_t r = 0; r < sharding.rank_tokens.size(); ++r) {
-    double held = as_double(sharding.rank_tokens[r]);  // both nano-batches are under way
+    double held = as_double(sharding.rank_tokens[r]);  // because both nano-batches are active
     for (int n = 0; n < planned.nano_batches; ++n) {
       const TaskTraffic& t = planned.parts[at(n)].traffic[first + r];
       planned.received += t.keys_received;
@@ -213,8 +213,8 @@ std::vector<PlannedTasks> pooled_tasks(std::span<const PooledTokens> stages, con
 
 namespace {
 
-// The attention of a micro-batch on one rank, to be cut: queries from the first on, or keys of the chunks
-// before it from the first on. Shares are of its visible pairs.
+// The attention of a micro-batch on one rank, as something to cut: queries from the first on, or keys of
+// earlier chunks from the first on. Shares refer to its visible pairs.
 class AttentionCut {
  public:
   explicit AttentionCut(const MicroBatch& micro_batch)
@@ -222,8 +222,8 @@ class AttentionCut {
     for (const Slice& slice : micro_batch.slices) pairs_ += pairs_of(slice.tokens());
   }
 
-  // Fewest bytes for this share: some of the queries with all keys that they see, or all queries with some
-  // keys.
+  // Which way moves fewer bytes for this share: some of the queries with all keys that they see, or all
+  // queries with some keys.
   [[nodiscard]] bool takes_keys(double share, const TokenBytes& of) const {
     const std::int64_t rows = queries(share), part = keys(share);
     return part <= earlier_ && bytes(micro_batch_.tokens(), part, of) < bytes(rows, keys_seen(0, rows), of);
@@ -245,7 +245,6 @@ class AttentionCut {
     }
     return before;
   }
-  // By the queries [begin, end).
   [[nodiscard]] std::int64_t keys_seen(std::int64_t begin, std::int64_t end) const {
     std::int64_t before = 0;
     for (const Slice& slice : micro_batch_.slices) {
@@ -273,13 +272,12 @@ struct MovedWork {
   AttentionTasks tasks;  // the traffic
 };
 
-// Moves what layers take above `mean`, from the heaviest stage to the lightest, until all are even.
-// O(stages^2).
+// Moves attention above `mean` from the heaviest stage to the lightest, until all are even. O(stages^2).
 MovedWork moved_work(std::span<const StageAttention> stages, std::size_t pass, double mean,
                      const TokenBytes& of) {
   MovedWork out;
   out.tasks.traffic.resize(stages.size());
-  std::vector<double> above, all, given(stages.size(), 0);  // over the stage's layers
+  std::vector<double> above, all, given(stages.size(), 0);  // sums over each stage's layers
   for (const StageAttention& s : stages) {
     all.push_back(s.layers[pass] * as_double(s.attention[pass]));
     above.push_back(all.back() - s.layers[pass] * mean);

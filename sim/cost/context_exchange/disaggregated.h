@@ -1,4 +1,4 @@
-// Attention that runs on other ranks than its tokens lie on: planned tasks of a CP group or of a pool of
+// Attention that runs on other ranks than those of its tokens: planned tasks of a CP group or of a pool of
 // stages, and stages that even out their attention.
 #pragma once
 
@@ -15,23 +15,23 @@
 
 namespace equipoise {
 
-// Ranks that exchange K and V, where they lie, and what a token's K and V of one layer take on each.
+// Ranks that exchange K and V, their places, and the size of a token's K and V of one layer on each.
 struct ContextGroup {
   int ranks = 1;
   GroupShape shape;
   double kv_bytes_per_token = 0;
 };
-// The attention tasks of a micro-batch, by nano-batch, and the bytes of the rank that moves most, one way.
+// The attention tasks of a micro-batch, by nano-batch, and the one-way bytes of the rank that moves most.
 struct PlannedTasks {
   int nano_batches = 1;
   std::array<AttentionTasks, kMostNanoBatches> parts;
   struct Bytes {
-    double inputs = 0, output = 0;     // of a forward: Q, K and V go out, the output comes home
-    double resent = 0, gradients = 0;  // of a backward: those, the output and its gradient; theirs come home
+    double inputs = 0, output = 0;     // forward: Q, K and V go out, the output returns
+    double resent = 0, gradients = 0;  // backward: those, the output and its gradient; their gradients return
     [[nodiscard]] bool none() const { return inputs + output == 0; }
   };
   std::array<Bytes, kMostNanoBatches> most;
-  std::int64_t held = 0;      // as if K and V: on the rank with the most, its own and what it receives
+  std::int64_t held = 0;      // as if K and V, on the rank with the most: its own and received tokens
   std::int64_t received = 0;  // keys, by all ranks together
 };
 
@@ -40,7 +40,7 @@ struct StagePool {
   PlannedTasks tasks;
   ContextGroup group;
 };
-// The tasks of a sharded micro-batch; good until this thread asks again.
+// The tasks of a sharded micro-batch; valid until this thread asks again.
 const PlannedTasks& planned_tasks(const MicroBatch& micro_batch, const Sharding& sharding,
                                   const LayerCosts& costs);
 // A micro-batch of a stage on its CP ranks.
@@ -48,24 +48,23 @@ struct PooledTokens {
   const MicroBatch* micro_batch = nullptr;
   const Sharding* sharding = nullptr;
 };
-// The tasks of a pool of stages, by stage, whose ranks count from 0: what any of the pool owns, any may
-// compute.
+// The tasks of a pool of stages, by stage. Ranks count from 0, and any rank may compute what another owns.
 std::vector<PlannedTasks> pooled_tasks(std::span<const PooledTokens> stages, const LayerCosts& costs);
-// Their segments as those of one micro-batch, whose slices are those of all stages in order.
+// Their segments as those of one micro-batch, with the slices of all stages in order.
 Sharding pooled_sharding(std::span<const PooledTokens> stages);
 
 // ---- Stages that even out their attention ----
 
-// What a stage brings to a tick, in which all stages run forwards, or all run backwards.
+// What a stage contributes to a tick, in which all stages run forwards, or all run backwards.
 struct StageAttention {
   const MicroBatch* micro_batch = nullptr;
-  std::int32_t number = 0, stage = 0;      // of the micro-batch in its lane, and of the stage
-  std::array<int, 2> layers{};             // that go forward in the tick, and backward
-  std::array<Picoseconds, 2> attention{};  // of a layer, likewise
+  std::int32_t number = 0, stage = 0;      // number of the micro-batch in its lane, and of the stage
+  std::array<int, 2> layers{};             // number that go forward in the tick, and backward
+  std::array<Picoseconds, 2> attention{};  // per layer, forward and backward
 };
-// Part of a micro-batch's attention that another stage computes: its tokens [begin, end), in the order of its
-// slices, as queries with all keys that they see; or all its tokens with the keys [begin, end) of the chunks
-// before it.
+// Part of a micro-batch's attention that another stage computes. Either its tokens [begin, end), in the order
+// of its slices, as queries with all keys that they see; or all its tokens with the keys [begin, end) of
+// earlier chunks.
 struct StageMove {
   std::int32_t from = 0, to = 0;  // stages
   std::int32_t micro_batch = 0;
@@ -73,11 +72,11 @@ struct StageMove {
   std::int64_t begin = 0, end = 0;
   friend bool operator==(const StageMove&, const StageMove&) = default;
 };
-// What each layer of them takes instead in a pass, and what that moves: nothing that takes longer than it.
+// The time that each of their layers then takes in a pass, and the bytes that move, which take no longer.
 struct EvenedPass {
   Picoseconds attention = 0;
   Op exchange{OpName::cp_all_to_all, Stream::cp};
-  std::int64_t received = 0;  // as if K and V: tokens on the stage with the most
+  std::int64_t received = 0;  // as if K and V, on the stage with the most
   std::vector<StageMove> moves = {};
   friend bool operator==(const EvenedPass&, const EvenedPass&) = default;
 };

@@ -68,7 +68,7 @@ void CastBlocks::prepare(const Sharding& sharding, const std::vector<int>& place
   std::sort(held_.begin(), held_.end(), [](const Held& a, const Held& b) { return a.begin < b.begin; });
 }
 
-// What lies between a rank's own segments in what they see is held by others.
+// Other ranks hold what lies between a rank's own segments in what they see.
 void CastBlocks::find_needed_blocks(std::span<const Held> own) {
   const auto add = [](std::vector<Range>& ranges, std::int64_t begin, std::int64_t end) {
     if (!ranges.empty() && begin <= ranges.back().end)
@@ -176,7 +176,7 @@ int cast_node_ranks(const Layout& layout, const RankGrid& grid, int degree) {
 
 namespace {
 
-// Tokens that ranks send and receive over one kind of link: stage by stage, by rank.
+// Tokens that ranks send and receive over one kind of link, by stage and rank.
 struct CastLoads {
   std::vector<std::int64_t> sent, received;
 
@@ -190,16 +190,16 @@ struct CastLoads {
   }
 };
 
-// What goes once to a node, and there from the rank that hands it over to those that read it.
+// What goes to a node once, and from the rank that hands it over there to those that read it.
 struct NodeLoads {
   CastLoads across, inside, passed_on;
-  std::vector<std::int64_t> for_others;  // stage by stage, by rank: what it passes on and does not need
+  std::vector<std::int64_t> for_others;  // by stage and rank: what it passes on and does not need itself
 
   void reset(std::size_t count) {
     for (CastLoads* loads : {&across, &inside, &passed_on}) loads->reset(count);
     for_others.assign(count, 0);
   }
-  // Tokens of one owner in the stage whose loads begin at `first`; `reads`: 1 for ranks that need them.
+  // Adds tokens of one owner to the stage with loads from `first` on; `reads` is 1 for ranks that need them.
   void add(int owner, std::int64_t tokens, const std::vector<int>& reads, int node_ranks, std::size_t first) {
     for (int node = 0; node < static_cast<int>(reads.size()); node += node_ranks) {
       const std::span in_node = std::span(reads).subspan(at(node), at(node_ranks));
@@ -217,7 +217,7 @@ struct NodeLoads {
       if (reads[hands] == 0) for_others[first + hands] += tokens;
     }
   }
-  // `held`: by rank, without what it has for others until a stage is over.
+  // `held` has tokens by rank, without those for other ranks, which it holds until a stage is over.
   void finish(const std::vector<std::int64_t>& held, CastTokens& tokens) const {
     across.find_most(held.size(), tokens.most);
     inside.find_most(held.size(), tokens.inside);
@@ -231,7 +231,7 @@ struct NodeLoads {
 
 }  // namespace
 
-// Every query of a dependent chunk sees all tokens of the chunks before it, of which each rank has its share.
+// Every query of a dependent chunk sees all tokens of earlier chunks, of which each rank has its share.
 CastTokens cast_tokens(const MicroBatch& micro_batch, const Sharding& sharding, std::int64_t window,
                        const Layout& layout, std::int64_t earlier, int node_ranks) {
   thread_local CastBlocks blocks;
@@ -250,7 +250,7 @@ CastTokens cast_tokens(const MicroBatch& micro_batch, const Sharding& sharding, 
   held.resize(ranks);
   std::vector<std::int64_t>&sent = loads.across.sent, &received = loads.across.received;
   const auto own = [&](std::size_t r) { return sharding.rank_tokens[r] - sharding.rank_local_tokens[r]; };
-  std::int64_t readers = 0;  // ranks that need the earlier chunks
+  std::int64_t readers = 0;  // number of ranks that need the earlier chunks
   for (std::size_t r = 0; r < ranks; ++r) {
     held[r] = own(r);
     for (const CastRange& range : blocks.received_by(static_cast<int>(r))) {
@@ -286,7 +286,7 @@ CastTokens cast_tokens(const MicroBatch& micro_batch, const Sharding& sharding, 
 
 namespace {
 
-// What arrives and what leaves in one exchange: the tokens of a kind of link that a stage has, or none.
+// One exchange with what arrives and what leaves: a stage's tokens on one kind of link, or none.
 Op cast_exchange(const LayerCosts& costs, const CastTokens& cast, std::size_t arrives, std::size_t leaves,
                  const ContextGroup& group, RangeUse& use) {
   const auto send = [&](const std::array<std::int64_t, kMostCastStages>& most, const ContextGroup& among) {
@@ -299,13 +299,13 @@ Op cast_exchange(const LayerCosts& costs, const CastTokens& cast, std::size_t ar
   const int nodes = group.ranks / cast.node_ranks;
   Op op = send(cast.most, {nodes, {nodes, 1}, group.kv_bytes_per_token});
   const Op inside = send(cast.inside, in_node), passed_on = send(cast.passed_on, in_node);
-  // Its bytes are those of an all-to-all of the group that puts as much into the network.
+  // Its bytes are those of an all-to-all of the group that loads the network equally.
   if (op.bytes == 0) op.bytes = inside.bytes;
   op.duration = std::max(op.duration, inside.duration) + passed_on.duration;
   return op;
 }
 
-// During the attention to a stage the next one arrives and the gradients of the one before go home.
+// During the attention to a stage the next stage arrives, and the gradients of the one before return.
 void cast_blocks(const LayerCosts& costs, const ExchangedTokens& tokens, const ContextGroup& group,
                  ContextExchanges& out, RangeUse& use) {
   out.clear();
@@ -315,15 +315,15 @@ void cast_blocks(const LayerCosts& costs, const ExchangedTokens& tokens, const C
   for (std::size_t s = 0; s < stages; ++s)
     out.forward.push_back(cast_exchange(costs, cast, s, stages, group, use));
   if (costs.framework().keep_gathered_kv) {
-    out.backward = out.forward;  // of the gradients, the other way
+    out.backward = out.forward;  // gradients go the other way
     return;
   }
-  const std::size_t delay = stages == 1 ? 1 : 2;  // from a stage's arrival to the way of its gradients
+  const std::size_t delay = stages == 1 ? 1 : 2;  // from a stage's arrival to the return of its gradients
   for (std::size_t e = 0; e < stages + delay; ++e)
     out.backward.push_back(cast_exchange(costs, cast, e, e < delay ? stages : e - delay, group, use));
 }
 
-// The kernel calls of a rank: to what it has, and to what arrives in each stage.
+// The kernel calls of a rank: on what it has, and on what arrives in each stage.
 class CastCalls {
  public:
   void begin(const ContextCase& of) {
@@ -361,10 +361,10 @@ class CastCalls {
   struct Part {
     std::int32_t slice = -1;
     std::int64_t queries = 0, own_keys = 0;
-    std::array<std::int64_t, kMostCastStages> pairs{};  // with what arrives, by stage
+    std::array<std::int64_t, kMostCastStages> pairs{};  // on what arrives, by stage
   };
 
-  // A rank's pieces of a slice come in document order.
+  // A rank's pieces of a slice arrive in document order.
   void add(const Segment& s, Part& part) {
     part.queries += s.queries();
     part.own_keys = earlier_ + (seen_[at(s.slice)] += s.queries());
@@ -388,9 +388,9 @@ class CastCalls {
         add_rectangle(part.queries, (pairs + part.queries - 1) / part.queries, arrived[stage]);
     part = {};
   }
-  // Queries that all see the same keys, as causal calls of as many pairs, up to half a pair per query more; a
-  // kernel computes a tile of keys at least. A causal call has no fewer keys than queries, so that many
-  // queries are several calls.
+  // Prices queries that all see the same keys as causal calls with as many pairs, up to half a pair per query
+  // more. A kernel computes at least a tile of keys. A causal call has no fewer keys than queries, so many
+  // queries become several calls.
   static void add_rectangle(std::int64_t queries, std::int64_t keys, std::vector<QueryKeys>& calls) {
     constexpr std::int64_t kTile = 128;
     const std::int64_t most = 2 * std::max(keys, kTile);
@@ -402,12 +402,12 @@ class CastCalls {
 
   const ContextCase* of_ = nullptr;
   int stages_ = 1;
-  std::int64_t earlier_ = 0;  // the rank's share of the chunks before
+  std::int64_t earlier_ = 0;  // the rank's share of earlier chunks
   CastBlocks blocks_;
   std::vector<std::int64_t> seen_;  // own keys, by slice
 };
 
-// Where the backward finds all keys, it begins with what came from others, so that their gradients go home
+// If the backward has kept all keys, it begins with those from other ranks, so that their gradients return
 // during the rest.
 void attend_during_cast(const ContextCase& of, ContextPasses& out, RangeUse& use) {
   const auto stages = at(of.tokens.cast.stages);

@@ -1,4 +1,4 @@
-// Group-cast: which tokens a rank receives, and what that makes of a micro-batch's exchanges.
+// Group-cast: which tokens a rank receives, and the exchanges of a micro-batch that follow.
 #pragma once
 
 #include <array>
@@ -15,17 +15,17 @@ namespace equipoise {
 
 // Tokens whose K and V a group-cast sends in one layer; each goes to every rank that needs its block.
 struct CastTokens {
-  int stages = 0;      // exchanges, one after the other
-  int node_ranks = 0;  // ranks of a node, which gets what they need through one of them; 0: each for itself
-  // By stage: sent or received by the rank with the most. Those of earlier chunks are in the first.
+  int stages = 0;      // number of exchanges, one after the other
+  int node_ranks = 0;  // ranks of a node, which receives through one of them; 0: each receives for itself
+  // By stage, tokens sent or received by the rank with the most. Earlier chunks are in the first stage.
   std::array<std::int64_t, kMostCastStages> most{};  // with node_ranks: between nodes
-  // Inside a node: of its own tokens, and of those that one of its ranks passes on.
+  // Tokens sent inside a node: the rank's own, and those that it passes on to other ranks of the node.
   std::array<std::int64_t, kMostCastStages> inside{}, passed_on{};
-  std::int64_t held = 0;      // of the micro-batch, on the rank with the most: its own and what it receives
-  std::int64_t received = 0;  // of the micro-batch, by all ranks together
+  std::int64_t held = 0;      // of the micro-batch, on the rank with the most: its own and received tokens
+  std::int64_t received = 0;  // of the micro-batch, summed over all ranks
 };
 
-// Tokens next to each other in the packed sequence that a rank receives of others, in one stage.
+// Neighbouring tokens of the packed sequence that a rank receives from others in one stage.
 struct CastRange {
   std::int64_t begin = 0, end = 0;
   int stage = 0;
@@ -33,7 +33,7 @@ struct CastRange {
 
   [[nodiscard]] std::int64_t tokens() const { return end - begin; }
 };
-// What of them lies in one segment of one rank.
+// The part of such tokens in one segment of one rank.
 struct CastPiece {
   int from = 0;
   std::int32_t slice = 0;
@@ -51,7 +51,7 @@ class CastBlocks {
  public:
   void prepare(const Sharding& sharding, const std::vector<int>& placement, std::int64_t window,
                std::int64_t block, int stages);
-  // In the order of the packed sequence; good until the next call.
+  // In the order of the packed sequence; valid until the next call.
   const std::vector<CastRange>& received_by(int rank);
   // The same ranges, cut where another rank's tokens begin.
   std::vector<CastPiece> pieces_to(int rank);
@@ -60,11 +60,11 @@ class CastBlocks {
     std::int64_t token = 0;
     int rank = 0, by = 0;
   };
-  // Calls visit(owner, tokens, readers) for tokens next to each other with the same readers, which `reads`
-  // then says by rank; sorts the edges.
+  // Calls visit(owner, tokens, readers) for neighbouring tokens with the same readers, which are then in
+  // `reads` by rank. Sorts the edges.
   template <class Visit>
   void for_readers(std::vector<Edge>& edges, std::vector<int>& reads, const Visit& visit) const;
-  // Places among the tokens that the last call found: those of a stage, and the first at or behind a token.
+  // Places among the tokens that the last call found: those of a stage, and the first at or after a token.
   struct Range {
     std::int64_t begin = 0, end = 0;
   };
@@ -76,13 +76,13 @@ class CastBlocks {
  private:
   struct Held {  // a segment in the packed sequence
     std::int64_t begin = 0, end = 0;
-    std::int64_t seen_from = 0;  // the first key of the micro-batch that its queries see
+    std::int64_t seen_from = 0;  // first key of the micro-batch that its queries see
     int rank = 0;
     std::int32_t slice = 0;
   };
   struct SliceRange {
     std::int64_t begin = 0, end = 0;  // in document coordinates
-    std::int64_t packed = 0;          // where it begins in the packed sequence
+    std::int64_t packed = 0;          // its begin in the packed sequence
   };
   void find_needed_blocks(std::span<const Held> own);
   void cut_into_stages();
@@ -92,17 +92,17 @@ class CastBlocks {
   std::int64_t total_ = 0;        // tokens of the packed sequence
   std::vector<Held> held_, own_;  // by place in the packed sequence; rank by rank
   std::vector<SliceRange> slices_;
-  std::vector<Range> seen_, needed_;  // of one rank
+  std::vector<Range> seen_, needed_;  // for one rank
   std::vector<CastRange> whole_, received_;
-  std::int64_t all_ = 0, part_ = 0;  // tokens received, and in a stage at most
+  std::int64_t all_ = 0, part_ = 0;  // tokens received in all, and at most in a stage
 };
-// `earlier`: tokens of the chunks before a dependent one.
+// `earlier` is the number of tokens in the chunks before a dependent one.
 CastTokens cast_tokens(const MicroBatch& micro_batch, const Sharding& sharding, std::int64_t window,
                        const Layout& layout, std::int64_t earlier, int node_ranks = 0);
-// CastTokens::node_ranks of a CP group of that degree. A group that lies in one node, with one rank in each,
-// or with more in some than in others sends to each rank.
+// CastTokens::node_ranks of a CP group of that degree. It is 0 for a group in one node, with one rank in
+// each, or with unequal numbers of ranks in its nodes.
 int cast_node_ranks(const Layout& layout, const RankGrid& grid, int degree);
-// Who hands `to` the tokens of `from`: in another node the rank there with the number of `from` in its own.
+// The rank that hands `to` the tokens of `from`: on another node, the one with the number of `from`.
 inline int cast_through(int from, int to, int node_ranks) {
   const bool far = node_ranks > 0 && from / node_ranks != to / node_ranks;
   return far ? to / node_ranks * node_ranks + from % node_ranks : from;

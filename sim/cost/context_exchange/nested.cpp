@@ -2,8 +2,8 @@
 // 2406.18485), a2a+p2p of Transformer Engine.
 //
 // A CP group of c ranks is a table of c / inner outer ranks by `inner` ranks. An all-to-all among the ranks
-// of an inner group gives each of them all the group's tokens and its share of the heads, as in Ulysses; the
-// ranks of equal number of all inner groups then are a ring, or gather, for these heads; a second all-to-all
+// of an inner group gives each of them all the group's tokens and its share of the heads, as in Ulysses.
+// Ranks of equal number in all inner groups then form a ring, or gather, for these heads. A second all-to-all
 // brings the output back. Rank r is number r modulo `inner` of inner group r / inner, so that under the
 // zig-zag over 2c chunks an inner group holds two runs of chunks: those of a zig-zag over its c / inner outer
 // ranks, as USP cuts a sequence.
@@ -26,7 +26,7 @@ ContextGroup inner_group(const LayerCosts& costs, int context) {
   return context_group(costs, inner_of(costs, context));
 }
 
-// Heads are shared out before K and V go round: a rank sends those of its share, one at least.
+// Heads are shared before K and V travel, so a rank sends only the heads of its share, at least one.
 ContextGroup outer_group(const LayerCosts& costs, int context) {
   const int inner = inner_of(costs, context);
   const int tensor = costs.layout().tensor;
@@ -38,7 +38,7 @@ ContextGroup outer_group(const LayerCosts& costs, int context) {
   return group;
 }
 
-// How a nested form of that CP degree is one of the plain ones, if it is.
+// The plain form that a nested form equals at that CP degree, if any.
 const ContextForm* plain_form(const LayerCosts& costs, const ContextForm& across, int context) {
   const int inner = inner_of(costs, context);
   return inner == 1 ? &across : inner == context ? &kUlyssesForm : nullptr;
@@ -62,7 +62,7 @@ void exchange_nested(const LayerCosts& costs, const ExchangedTokens& tokens, con
   }
 }
 
-// The passes of the outer ranks as those of all, between two all-to-alls during which nobody attends.
+// Extends the passes of the outer ranks to all ranks, between two all-to-alls during which nobody attends.
 void spread(const ContextPass& across, int inner, ContextPass& out) {
   const auto outer = at(across.ranks);
   const std::size_t exchanges = across.under.size() / outer;

@@ -34,7 +34,7 @@ std::vector<int> blocks_sent_backward(int context) {
   return blocks;
 }
 
-// Every rank sends to its neighbour at once; where the ring crosses nodes, those hops set the pace.
+// Every rank sends to its neighbour at the same time, so hops between nodes set a crossing ring's pace.
 GroupShape hop_of(const ContextGroup& group) {
   return {2, group.shape.ranks_per_node == group.shape.ranks ? 2 : 1};
 }
@@ -79,7 +79,7 @@ PricedStep step_of(const LayerCosts& costs, std::int64_t tokens, double blocks, 
   return step;
 }
 
-// A ring goes round even where nothing is shared.
+// A ring has its steps even if no slice is shared.
 void exchange_blocks(const LayerCosts& costs, const ExchangedTokens& tokens, const ContextGroup& group,
                      ContextExchanges& out, RangeUse& use) {
   const int context = group.ranks;
@@ -153,8 +153,8 @@ class RingPieces {
       for (; sharding_->pieces.strided && end < queries.size() && queries[end].slice == queries[i].slice &&
              queries[end].queries() == run;)
         ++end;
-      // Priced as the causal call that has as many pairs. Of another rank's block every query of a run sees
-      // as many keys, of its own one more than the query before.
+      // Priced as the causal call with as many pairs. On another rank's block all queries of a run see the
+      // same number of keys; on its own block each sees one more than the query before.
       const std::int64_t count = run * static_cast<std::int64_t>(end - i);
       const std::int64_t twice = keys_[i] + keys_[end - 1] + count - (from == rank ? run : 1);
       pieces_.push_back({count, std::max(earlier + twice / 2, count)});
@@ -165,7 +165,7 @@ class RingPieces {
  private:
   struct RingSegment {
     std::int32_t slice;
-    std::uint32_t place;  // among its rank's segments
+    std::uint32_t place;  // its place among the rank's segments
     std::int64_t begin, end;
   };
   std::span<RingSegment> sorted(int rank) {
@@ -179,8 +179,8 @@ class RingPieces {
   std::vector<QueryKeys> pieces_;
 };
 
-// The steps of PyTorch's ring: all but the first follow the gather; in the backward each runs during the hop
-// of the gradients before it.
+// Adds the steps of PyTorch's ring: all but the first follow the gather; in the backward each runs during the
+// hop of the gradients before it.
 void add_torch_step(const ContextCase& of, std::size_t r, std::size_t step, AttentionTimes times,
                     ContextPasses& out, RangeUse& use) {
   const ModelShape& model = of.costs.model();
@@ -201,8 +201,7 @@ void add_torch_step(const ContextCase& of, std::size_t r, std::size_t step, Atte
   out.backward.add_run(at(of.context) + 1, r, moved(sums.last));
 }
 
-// What Transformer Engine's ring takes in addition to a rank's calls, in the first step and in each further
-// one.
+// What Transformer Engine's ring adds to a rank's calls, in the first step and in each later one.
 std::array<AttentionTimes, 2> engine_merges(const ContextCase& of, std::size_t r, RangeUse& use) {
   if (!of.costs.framework().ring_merges || of.costs.basis.torch_ring() || of.context == 1) return {};
   const ModelShape& model = of.costs.model();

@@ -11,7 +11,7 @@ namespace equipoise {
 namespace {
 
 struct HeadBytes {
-  double inputs = 0, output = 0;  // of a rank's Q, K and V, and of its attention's result
+  double inputs = 0, output = 0;  // bytes of a rank's Q, K and V, and of its attention's result
 };
 
 HeadBytes bytes_of_heads(const LayerCosts& costs, std::int64_t tokens, int context) {
@@ -53,9 +53,9 @@ void attend_with_share(const ContextCase& of, ContextPasses& out, RangeUse& use)
   }
 }
 
-// There and back, forward and backward; the fullest rank has at least its share of the tokens.
+// Both directions, forward and backward; the fullest rank has at least its share of the tokens.
 double least_all_to_all(const LayerCosts& costs, const ContextGroup& group) {
-  constexpr std::int64_t kTokens = 1 << 10;  // bytes are proportional to them
+  constexpr std::int64_t kTokens = 1 << 10;  // any number works, since bytes are proportional to it
   const HeadBytes bytes = bytes_of_heads(costs, kTokens, group.ranks);
   return 2 * (bytes.inputs + bytes.output) / kTokens / group.ranks *
          costs.kernels.collectives().least_seconds_per_byte(Collective::all_to_all, group.shape);

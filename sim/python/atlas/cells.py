@@ -1,4 +1,4 @@
-"""A cell of the atlas: one job on one trace, every policy at its best."""
+"""Cells of the atlas: one job on one trace, with every policy at its best."""
 
 from dataclasses import dataclass
 
@@ -22,12 +22,12 @@ class Best:
 class Cell:
     job: str
     trace: str
-    best: dict  # of each policy that runs: Best
-    reasons: dict  # of each that does not: why
-    bound: float = 0  # seconds per token that no plan of these documents takes less than; 0: unknown
+    best: dict  # by policy that runs: Best
+    reasons: dict  # by policy that does not run: why
+    bound: float = 0  # lower bound on seconds per token for any plan of these documents; 0 if unknown
 
     def speedup(self, policy):
-        """Speed over plain, each at its best; None where the policy does not run."""
+        """The speed over plain, each at its best; None if the policy does not run."""
         found = self.best.get(policy)
         return self.best["plain"].seconds / found.seconds if found else None
 
@@ -36,8 +36,9 @@ class Cell:
 
 
 def cell_of(runner, job, trace, lengths):
-    """Runs the job's study with the rows of all policies; where it has model chunks, without them, too, as many policies make
-    numbers of micro-batches that an interleaved schedule does not take. The fastest of a policy's rows represents it."""
+    """Runs the job's study with the rows of all policies. If it has model chunks, it also runs without them, because
+    many policies make numbers of micro-batches that an interleaved schedule refuses. The fastest of a policy's rows
+    represents it."""
     entries, policy_of = rows()
     best, reasons, bounds = {}, {}, []
     for keys in variants(job):
@@ -54,18 +55,19 @@ def cell_of(runner, job, trace, lengths):
 
 
 def bound_shares(found):
-    """The bound that a row's note states, as a share of what the row takes."""
+    """The bound in a row's note, as a share of the row's time."""
     bounds = [note["numbers"] for note in found.get("notes", []) if note["kind"] == "time_bound"]
     return [bound["least"] / bound["seconds"] for bound in bounds]
 
 
 def variants(job):
-    keys = {"cluster.memory_headroom": 0, **job.keys}  # the papers' rows fill all memory, and so do the others
+    keys = {"cluster.memory_headroom": 0, **job.keys}  # the papers' rows fill all memory, so the others do,
+                                                       # too
     return [keys] if job.chunks == 1 else [keys, {**keys, INTERLEAVED: 1}]
 
 
 def what_plain_loses(cell):
-    """The largest share of a step of plain that a balancer could win back, in words."""
+    """A sentence on the largest share of a step of plain that a balancer could win back."""
     metrics = cell.best["plain"].metrics
     exposed = metrics["exposed_comm_ratio"]
     losses = {

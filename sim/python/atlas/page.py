@@ -4,7 +4,7 @@ from statistics import median
 
 from .cells import what_plain_loses
 
-EQUAL = 1.01  # times within a hundredth: which of the two is faster depends on the documents drawn
+EQUAL = 1.01  # which of two times within a hundredth is lower depends on the drawn documents
 
 
 def page(cells, version):
@@ -52,7 +52,7 @@ def gain(ratio):
 
 
 def fastest(cell):
-    """The policies that nothing beats by more than a hundredth."""
+    """The policies that no other policy beats by more than a hundredth."""
     ranking = cell.ranking()
     least = cell.best[ranking[0]].seconds
     return [policy for policy in ranking if cell.best[policy].seconds <= EQUAL * least]
@@ -84,7 +84,7 @@ def policy_table(cells):
 
 
 def picture(cells):
-    """What the page's figure shows: each policy's speed in each cell, policies that win most first."""
+    """The data of the page's figure: each policy's speed in each cell, policies with most wins first."""
     wins = {p: sum(p in fastest(c) for c in cells) for c in cells for p in (*c.best, *c.reasons)}
     return {"policies": sorted(wins, key=lambda policy: (-wins[policy], policy)), "cells": [squares(cell) for cell in cells]}
 

@@ -1,4 +1,5 @@
-"""What the atlas goes over: jobs (a model on a layout with its batches), traces, and policies with the options tried."""
+"""The settings of the atlas: jobs (a model on a layout with its batches), traces, and policies with the options
+tried."""
 
 from dataclasses import dataclass, field
 
@@ -9,12 +10,12 @@ RECORDED = ROOT / "traces/recorded"
 
 @dataclass(frozen=True)
 class Job:
-    """Keys that a job sets on the shipped study `base`; the others stay as they are there."""
+    """A job's changes to the keys of the shipped study `base`."""
 
     name: str
     base: str
     keys: dict = field(default_factory=dict)
-    chunks: int = 1  # model chunks a stage in the base study
+    chunks: int = 1  # model chunks per stage in the base study
 
 
 # There are enough steps for a policy that delays documents to reach its steady state, and few enough to take minutes in all.

@@ -51,7 +51,7 @@ static void translate(const std::exception_ptr& error, void*) {
     std::rethrow_exception(error);
   } catch (const equipoise::UserError& e) {
     raise_value_error(e.what());
-  } catch (const std::filesystem::filesystem_error& e) {  // a name that the file system refuses
+  } catch (const std::filesystem::filesystem_error& e) {  // for a name that the file system refuses
     raise_value_error(e.path1().string() + ": " + e.code().message());
   }
 }
@@ -81,7 +81,7 @@ static nb::object draw_lengths(const std::string& distribution, std::int64_t doc
 static void write_lengths(const Lengths& lengths, const std::string& path) {
   const std::span<const std::int64_t> values = span_of(lengths);
   const nb::gil_scoped_release released;
-  forget_inputs();  // of calls before
+  forget_inputs();  // from earlier calls
   write_trace({{values.begin(), values.end()}, path}, path);
 }
 

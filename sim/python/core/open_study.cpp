@@ -39,7 +39,7 @@ struct RunArguments {
   std::string fidelity = "stage";
   int jobs = 0;  // 0: all cores
   bool ignore_memory = false;
-  std::string out;  // folder; empty: nothing is written
+  std::string out;  // folder; nothing is written if empty
   double max_memory_GB = 0;
   bool verify = false;
 };
@@ -58,7 +58,7 @@ class OpenStudy {
             std::string case_name)
       : case_(std::move(case_name)) {
     const nb::gil_scoped_release released;
-    forget_inputs();  // those of the study before
+    forget_inputs();  // from the study before
     json file = parse_json(text, path);
     set_study_keys(file, assignments);
     text_ = file.dump();
@@ -70,11 +70,11 @@ class OpenStudy {
     return each_of(study_.policies, &PolicyRun::label);
   }
 
-  // The file's values, with the assignments in them.
+  // The file's values, including the assignments.
   [[nodiscard]] const std::string& text() const { return text_; }
 
-  // Which cases of a sweep, in their order, are those to which slowdowns are carried so that all have one
-  // rule, as in the program's sweeps.
+  // Which cases of a sweep, in their order, carry slowdowns over, so that all have one rule as in the
+  // program's sweeps.
   static std::vector<bool> one_rule(const std::vector<OpenStudy*>& cases) {
     const nb::gil_scoped_release released;
     std::vector<Study*> studies;
@@ -88,7 +88,7 @@ class OpenStudy {
   }
   void carry_slowdowns() { equipoise::carry_slowdowns(study_); }
 
-  // What the policy of a row is told in addition to the documents.
+  // What a row's policy receives in addition to the documents.
   [[nodiscard]] std::string shape(const std::string& label) const {
     return shape_of(row_of(label)->pack, study_.steps, inputs_ ? &inputs_->documents : nullptr);
   }
@@ -106,7 +106,7 @@ class OpenStudy {
     return rows_of(inputs_->documents);
   }
 
-  // The function that was to make the row's plan failed; the reason is one line.
+  // Refuses a row whose function failed; the reason is one line.
   void refuse(const std::string& label, const std::string& reason) { failed_[label] = reason; }
 
   void set_plan(const std::string& label, const std::string& text) {
@@ -141,7 +141,7 @@ class OpenStudy {
       return {refused_study(study_, e.what()), {}};
     }
     CheckedResult checked = run_checked(study_, *inputs_, options, verify);
-    for (PolicyResult& row : checked.result.policies)  // its plan is empty, which the validator has refused
+    for (PolicyResult& row : checked.result.policies)  // because its plan is empty, the validator refused it
       if (const auto why = failed_.find(row.run.label); why != failed_.end())
         row.reasons = {fault_note(why->second)};
     return checked;
@@ -198,7 +198,7 @@ class OpenStudy {
   std::string text_;
   Study study_;
   std::optional<StudyInputs> inputs_;
-  std::map<std::string, std::string> failed_;  // by label: what a function raised
+  std::map<std::string, std::string> failed_;  // by label: the exception of a function
 };
 
 }  // namespace
@@ -230,7 +230,7 @@ void bind_studies(nb::module_& m) {
       "read_json",
       [](const std::string& path) {
         const std::string text = read_json_file(path).dump();
-        forget_inputs();  // a plan that was read may be written to its place
+        forget_inputs();  // because another plan may have been written to the place of one that was read
         return text;
       },
       nb::arg("path"), "A file's JSON, without its comments.");

@@ -1,4 +1,4 @@
-// A study between being read and being run, when plans that Python makes can still be put into its rows.
+// A study that is read and has not run, so that plans made by Python can still be put into its rows.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -11,7 +11,7 @@
 
 namespace equipoise::python {
 
-// What a policy written in Python is told in addition to the documents: the shape of a step, as JSON.
+// What a policy written in Python receives in addition to the documents: the shape of a step, as JSON.
 std::string shape_of(PackOptions batch, std::int64_t steps, const DocumentSet* documents);
 // Documents as their global batches: rows of batch, document, begin, end.
 nanobind::object rows_of(const DocumentSet& documents);

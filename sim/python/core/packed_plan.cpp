@@ -52,7 +52,7 @@ struct Options {
   double max_memory_GB = 0;
 };
 
-// The value of a flag that is named as its key, or as the command's option, which may say the opposite
+// The value of a flag under its key's name, or under the command's option, which may mean the opposite
 // (no_rollback).
 json flag_value(const PackKey& key, const std::string& name, const json& value) {
   if (name == key.key || !value.is_boolean()) return value;
@@ -95,8 +95,8 @@ class PackedPlan {
   [[nodiscard]] std::size_t lanes(std::size_t step) const { return step_at(step).lanes.size(); }
   [[nodiscard]] bool tail(std::size_t step) const { return step_at(step).tail; }
   [[nodiscard]] std::vector<std::string> notes() const { return texts_of(packed_.notes); }
-  // The notes for whoever trains with the plan, without those on the steps that a study needs for its delay
-  // and on how solvers ended.
+  // The notes for users who train with the plan. They exclude the steps that a study needs for its delay, and
+  // how solvers ended.
   [[nodiscard]] std::vector<std::string> warnings() const {
     const Plan& plan = packed_.plan;
     Notes kept(packed_.notes.begin(), packed_.notes.end() - static_cast<std::ptrdiff_t>(plan.solver.size()));
@@ -122,8 +122,8 @@ class PackedPlan {
     return all;
   }
 
-  // How many micro-batches that are not empty a lane has in each step. A resumed run finds its place by
-  // these, without looking at slices.
+  // How many micro-batches with documents a lane has in each step, by which a resumed run finds its place
+  // without slices.
   [[nodiscard]] std::vector<std::int64_t> counts(std::size_t lane) const {
     std::vector<std::int64_t> counts;
     for (const Step& step : packed_.plan.steps) {
@@ -134,8 +134,8 @@ class PackedPlan {
     return counts;
   }
 
-  // Documents that the plan cuts, as (document, begin, end) of the first piece that is not whole; none: all
-  // are whole.
+  // Documents that the plan cuts, as (document, begin, end) of the first partial piece; none if all are
+  // whole.
   [[nodiscard]] std::vector<SliceTuple> first_cut(const Lengths& lengths) const {
     const std::span<const std::int64_t> tokens = span_of(lengths);
     for (const Step& step : packed_.plan.steps)
@@ -188,13 +188,12 @@ PolicyRun own_row(Loaded& loaded, const std::string& label) {
 // The input of a policy written in Python: the documents by global batches, and the shape of a step.
 std::pair<nb::object, std::string> loaded(const Lengths& lengths, const std::string& options_text) {
   Loaded found = load_lengths(span_of(lengths), options_text);
-  const PackOptions shape = own_row(found, "own").pack;  // micro_batches among its keys
+  const PackOptions shape = own_row(found, "own").pack;  // includes micro_batches
   return {rows_of(found.documents),
           shape_of(shape, static_cast<std::int64_t>(found.documents.batches.size()), &found.documents)};
 }
 
-// What is wrong with a policy's name or with its options, before there is anything to plan. `policy`: empty
-// for a function.
+// Refuses a wrong policy's name or option before there is anything to plan. `policy` is empty for a function.
 void check_request(const std::string& policy, const std::string& options_text) {
   Loaded asked{read_options(options_text), {}, {}};
   asked.study = study_of_request(asked.options.request);
@@ -225,7 +224,7 @@ std::vector<std::string> policy_names() {
   return each_of(packing_policies(), [](const Policy& policy) { return std::string(policy.name); });
 }
 
-// Options of `pack`: name as Python spells it, and what it is.
+// Options of `pack`: the name in Python's spelling, and its meaning.
 std::vector<std::pair<std::string, std::string>> option_helps() {
   std::vector<std::pair<std::string, std::string>> helps;
   for (const PackKey& key : pack_keys()) helps.emplace_back(key.key, key.help);

@@ -1,4 +1,4 @@
-// `pack`: lengths and options in, a plan out.
+// `pack` turns lengths and options into a plan.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -1,4 +1,4 @@
-"""Python values as the simulator takes them: JSON text and arrays of lengths."""
+"""Converts Python values to what the simulator takes: JSON text and arrays of lengths."""
 
 import difflib
 import json
@@ -17,7 +17,7 @@ def refuse(argument: str, expected: str, found: Any) -> NoReturn:
 
 
 def unknown(what: str, name: Any, known: List[str]) -> str:
-    """What is said of a name that is not among those known, with the nearest."""
+    """The message for an unknown name, with the nearest known one."""
     near = difflib.get_close_matches(str(name), known, 1)
     meant = f', did you mean "{near[0]}"?' if near else ""
     every = ", ".join(f'"{one}"' for one in known)
@@ -25,7 +25,7 @@ def unknown(what: str, name: Any, known: List[str]) -> str:
 
 
 def utf8(argument: str, text: str) -> str:
-    """A text as the simulator takes it: one with half a character (a lone surrogate) is none."""
+    """Checks a text for the simulator, which refuses half a character (a lone surrogate)."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -53,15 +53,15 @@ def text_of(argument: str, value: Any, expected: str) -> str:
 
 
 def number(argument: str, value: Any) -> float:
-    """An argument that is a number, NumPy's too, and no bool."""
+    """An argument that is a number, including NumPy's, and no bool."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
         refuse(argument, "a number", value)
     return float(value)
 
 
 def folder_of(argument: str, value: Any) -> str:
-    """A folder that is there; the current one without it."""
-    if value is None or value == "":  # as os.path.dirname of a file's bare name
+    """An existing folder; the current one if none is given."""
+    if value is None or value == "":  # such as os.path.dirname of a bare file name
         return os.getcwd()
     path = path_of(argument, value, "a folder")
     if not os.path.isdir(path):
@@ -70,7 +70,7 @@ def folder_of(argument: str, value: Any) -> str:
 
 
 def integer(argument: str, value: Any, least: int, most: int = 2**62) -> int:
-    """An argument that is an integer, NumPy's too, and no bool."""
+    """An argument that is an integer, including NumPy's, and no bool."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not least <= value <= most:
         refuse(argument, f"an integer from {least}" + (f" to {most}" if most < 2**62 else ""), value)
     return int(value)
@@ -87,10 +87,10 @@ def _plain(value: Any) -> Any:
 
 
 def json_text(value: Any, argument: str) -> str:
-    """JSON of an argument's value; NumPy's numbers and arrays and paths are taken as what they hold."""
+    """JSON of an argument's value. NumPy's numbers and arrays and paths are converted."""
     try:
         return json.dumps(value, default=_plain, allow_nan=False)
-    except (TypeError, ValueError):  # no type of JSON's, NaN, a key that is no text
+    except (TypeError, ValueError):  # no type of JSON, or NaN, or a key that is no text
         parts = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, (list, tuple)) else ()
         for key, one in parts:
             json_text(one, f"{argument}: {key}")
@@ -98,7 +98,7 @@ def json_text(value: Any, argument: str) -> str:
 
 
 def page_data(path: Union[str, os.PathLike], argument: str, kind: str) -> Dict[str, Any]:
-    """What a report.html, or the one in a folder, draws: a block of JSON in it."""
+    """The data that a report.html, or the one in a folder, draws: a block of JSON in it."""
     name = os.path.join(path, "report.html") if os.path.isdir(path) else os.fspath(path)
     try:
         with open(name, encoding="utf-8") as file:
@@ -116,10 +116,10 @@ def page_data(path: Union[str, os.PathLike], argument: str, kind: str) -> Dict[s
 
 
 def lengths_array(lengths: Any, argument: str = "lengths") -> np.ndarray:
-    """Tokens of each document as int64, without a copy where they are that already."""
+    """Tokens of each document as int64, without a copy if they already are."""
     try:
         array = np.asarray(lengths)
-    except ValueError as error:  # lists of unequal lengths
+    except ValueError as error:  # for lists of unequal lengths
         raise ValueError(f"{argument}: expected one list of integers, found {reprlib.repr(lengths)}") from error
     if array.ndim == 0:
         refuse(argument, "one list of integers", lengths)

@@ -15,14 +15,14 @@ import numpy as np
 from ._values import json_text, refuse
 
 Policy = Callable[[np.ndarray, Dict[str, Any]], Any]
-Own = Union[Policy, Mapping]  # a function, alone or as `policy` gives it
+Own = Union[Policy, Mapping]  # a function, or the result of `policy`
 _LEVELS = ("steps", "lanes", "micro-batches", "(document, begin, end)")
 _FOLDER = os.path.dirname(__file__)
 
 
 def policy(function: Policy, **keys: Any) -> Dict[str, Any]:
-    """A function as an entry of a study's policies, with that entry's keys: label, shard, schedule, order, recompute,
-    options (which the function is given), ... `pack` and BatchSampler take it, too, and of its keys label and options."""
+    """Makes an entry of a study's policies from a function and that entry's keys, such as label, shard and schedule.
+    The function is given `options`. `pack` and BatchSampler take the entry too, but use only its label and options."""
     if not callable(function):
         refuse("function", "f(lengths, options) that returns steps", function)
     return {"policy": function, **keys}
@@ -47,29 +47,29 @@ def _place(function: Policy) -> str:
 
 
 def made_by(function: Policy) -> str:
-    """Where a function is defined, to end a message about what it returned."""
+    """Where a function is defined, for the end of a message about what it returned."""
     return f", returned by {_place(function)}"
 
 
 def failure_text(error: BaseException, function: Policy) -> str:
-    """What was raised, and where, the innermost call first, in one line."""
+    """A one-line description of an exception and where it was raised, the innermost call first."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if os.path.dirname(f.filename) != _FOLDER][-5:]
     calls = ", called at ".join(f"{frame.filename}:{frame.lineno} ({frame.name})" for frame in reversed(frames))
     if not frames and isinstance(error, TypeError):  # the call itself failed
         text = f"TypeError: {error}; expected f(lengths, options), found {_place(function)}"
     elif frames or not isinstance(error, ValueError):
         text = f"{type(error).__name__}: {error}{', at ' if calls else ''}{calls}"
-    else:  # what the function returned is no plan
+    else:  # for a function that did not return a plan
         text = str(error) if isinstance(error, NoPlan) else f"{error}{made_by(function)}"
     return " ".join(text.split())
 
 
 class NoPlan(ValueError):
-    """What a function returned is not lists of lists of pieces of the documents."""
+    """The function returned something other than lists of lists of pieces of the documents."""
 
 
 def document_lengths(documents: np.ndarray) -> np.ndarray:
-    """Tokens of each document that the study's set holds: what the loader cut off at its end is not in it."""
+    """Tokens of each document in the study's set, without what the loader cut off at its end."""
     lengths = np.zeros(int(documents[:, 1].max()) + 1, dtype=np.int64)
     np.maximum.at(lengths, documents[:, 1], documents[:, 3])
     return lengths
@@ -111,18 +111,18 @@ def _piece(value: Any, where: str, lengths: np.ndarray) -> List[int]:
 
 
 class _Loader:
-    """Where the loader cut each document, and with which batch each slice came."""
+    """Where the loader cut each document, and the batch in which each slice came."""
 
     def __init__(self, documents: np.ndarray):
-        self.slices: Dict[int, List[Tuple[int, int, int]]] = {}  # (begin, end, batch) of each document, rising
+        self.slices: Dict[int, List[Tuple[int, int, int]]] = {}  # (begin, end, batch) of each document, in
+                                                                 # ascending order
         for batch, document, begin, end in documents.tolist():
             self.slices.setdefault(document, []).append((begin, end, batch))
         for of_document in self.slices.values():
             of_document.sort()
 
     def cut(self, piece: List[int]) -> Iterator[List[int]]:
-        """A piece, cut where the loader cut its document: such parts run as documents of their own in every
-        row."""
+        """Cuts a piece where the loader cut its document: such parts run as documents of their own in every row."""
         document, begin, end = piece
         for _, border, _ in self.slices.get(document, ()):
             if begin < border < end:
@@ -131,7 +131,7 @@ class _Loader:
         yield [document, begin, end]
 
     def slice_of(self, piece: List[int]) -> Optional[Tuple[int, int]]:
-        """The slice that a piece is of, as (document, place)."""
+        """The slice that contains a piece, as (document, place)."""
         of_document = self.slices.get(piece[0], ())
         place = bisect_right(of_document, (piece[1], float("inf"))) - 1
         return (piece[0], place) if place >= 0 else None
@@ -164,7 +164,7 @@ def plan_text(function: Policy, label: str, documents: np.ndarray, shape: str, o
     if isinstance(steps, Mapping) or hasattr(steps, "json"):
         return json_text(steps if isinstance(steps, Mapping) else steps.json, f"policy {label}")
     try:
-        nested = _nested(steps, "steps", lengths)  # runs the rest of a generator
+        nested = _nested(steps, "steps", lengths)  # runs the generator to its end
     except NoPlan as wrong:
         raise NoPlan(f"policy {label}: {wrong}{made_by(function)}") from None
     pack_ms = 1000 * (time.perf_counter() - began) / max(1, len(nested))

@@ -9,7 +9,8 @@ from ._values import refuse, text_of
 
 IGNORED = -100  # a label without a loss; PyTorch's own default
 
-# DataLoader takes whatever has the two methods below, and its types ask for this class. torch is not imported for it.
+# DataLoader takes anything with the two methods below, but its types require this class. torch is not
+# imported for it.
 if TYPE_CHECKING:
     from torch.utils.data import Dataset
 
@@ -19,7 +20,7 @@ else:
 
 
 class PackedDataset(_Dataset):
-    """Documents of a dataset by what a BatchSampler gives: an index, or (document, begin, end)."""
+    """The documents of a dataset that a BatchSampler's items name: an index, or (document, begin, end)."""
 
     def __init__(self, dataset: Any, field: str = "input_ids"):
         if not hasattr(dataset, "__getitem__"):

@@ -16,7 +16,7 @@ Steps = List[List[List[MicroBatch]]]  # steps, lanes, micro-batches
 
 
 class Plan:
-    """What a packing policy makes of lengths: for every step its lanes, for every lane its micro-batches."""
+    """A packing policy's plan for some lengths: the lanes of every step and the micro-batches of every lane."""
 
     def __init__(self, text: Optional[str] = None, held: Optional[_core.PackedPlan] = None):
         if (text is None) == (held is None):

@@ -22,7 +22,7 @@ from .study import Source, _flat
 PATH = Path(__file__).with_name("equipoise")
 FAILED = 1  # a failed check is an answer, not an error
 StrPath = Union[str, os.PathLike]
-DEGREES = ("tensor", "context", "pipeline", "data", "expert")  # keys of `parallel` that make a layout
+DEGREES = ("tensor", "context", "pipeline", "data", "expert")  # keys of `parallel` that define a layout
 
 
 def main() -> None:
@@ -40,7 +40,7 @@ def run(*arguments: Any) -> str:
 
 
 class _Shown(str):
-    """Text that a prompt shows as it is."""
+    """A text that a prompt shows unchanged."""
 
     __repr__ = str.__str__
 
@@ -54,7 +54,7 @@ def explain(word: str = "") -> str:
 
 @contextlib.contextmanager
 def _file_of(source: Source, directory: Optional[StrPath] = None, argument: str = "source") -> Iterator[str]:
-    """A study's path: its own, or that of a file with its values where its paths are relative to."""
+    """A study's path: its own, or that of a temporary file with its values next to the files that they name."""
     if not isinstance(source, Mapping):
         yield path_of(argument, source, "a path, or a dict of keys")
         return
@@ -68,15 +68,15 @@ def _file_of(source: Source, directory: Optional[StrPath] = None, argument: str 
         file.flush()
         try:
             yield file.name
-        except ValueError as error:  # of a dict, which has no path for the caller
+        except ValueError as error:  # for a dict, since the caller knows no path of it
             raise ValueError(str(error).replace(file.name, "study" if argument == "source" else argument)) from None
 
 
-_OURS = ("format", "quiet")  # options that the module itself gives
+_OURS = ("format", "quiet")  # options that the module itself sets
 
 
 def _options(**given: Any) -> List[str]:
-    """The options of what is given, as --name value; a list is given once per item, a dict as key=value."""
+    """The given options as --name value; a list is repeated for each item, a dict becomes key=value."""
     words: List[str] = []
     for name, value in given.items():
         option = "--" + name.replace("_", "-")
@@ -131,7 +131,8 @@ class Tuned:
     def __init__(self, text: str, best: Optional[Dict[str, Any]], page: Dict[str, Any]):
         self.found: Dict[str, Any] = json.loads(text)
         self.page = page  # what the search's report.html draws, schema equipoise.report/1
-        self.best = best  # a study of the given one's rows on that layout, the first of the ranking last; None where none runs
+        self.best = best  # a study of its rows on that layout, with the ranking's first row last; None if
+                          # none runs
 
     @property
     def ranking(self) -> List[Dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""The lengths of a live loader as a trace."""
+"""Records the lengths of a live loader as a trace."""
 
 import os
 from itertools import islice
@@ -17,11 +17,11 @@ _EXPECTED = (
 
 
 def _array(batch: Any, key: str) -> np.ndarray:
-    """The numbers that a batch has under a key."""
+    """The numbers under a key of a batch."""
     value = batch.get(key)
     try:
         array = value.detach().cpu().numpy() if hasattr(value, "detach") else np.asarray(value)
-    except ValueError:  # lists of unequal lengths
+    except ValueError:  # for lists of unequal lengths
         array = np.array(None)
     if array.dtype.kind not in "iubf":
         refuse(f"record: batch: {key}", "an array of integers", value)
@@ -64,14 +64,14 @@ def _is_document(value: Any) -> bool:
 
 
 def _rows(batch: Any, key: str) -> List[Any]:
-    """The rows of a batch under a key, which may hold unlike numbers."""
+    """The rows of a batch under a key, which may have different lengths."""
     value = batch.get(key)
     ragged = isinstance(value, (list, tuple)) and value and all(isinstance(row, (list, tuple)) for row in value)
     return list(value) if ragged else [_array(batch, key).ravel()]
 
 
 def _counted(mask: np.ndarray) -> List[int]:
-    """Documents of a row by its mask: 0 is padding, another number than before another document (axolotl)."""
+    """Documents of a row by its mask: 0 is padding, and a new number begins another document (axolotl)."""
     seen = mask[mask != 0]
     begins = np.flatnonzero(np.diff(seen, prepend=0))
     return [int(n) for n in np.diff(np.append(begins, seen.size))]

@@ -22,14 +22,14 @@ Piece = Union[int, Tuple[int, int, int]]  # a whole document, or document, begin
 
 
 def _in_thread(work, *arguments) -> Future:
-    """Runs work(*arguments) on a thread of its own, which is no daemon: one that came back from C++ while Python ends would
-    take the process down."""
+    """Runs work(*arguments) on a thread of its own. It is no daemon, because a daemon that returned from C++ while
+    Python ends would crash the process."""
     future: Future = Future()
 
     def run():
         try:
             future.set_result(work(*arguments))
-        except BaseException as error:  # handed to whoever asks for the result
+        except BaseException as error:  # re-raised where the result is used
             future.set_exception(error)
 
     threading.Thread(target=run, name="equipoise-plan").start()
@@ -37,8 +37,8 @@ def _in_thread(work, *arguments) -> Future:
 
 
 def _say_while(future: Future, what: str, patience: float = 3.0) -> None:
-    """Waits for the future. After some seconds a line on stderr says for what; in a terminal it counts them and goes in the
-    end, elsewhere another says how long it took."""
+    """Waits for the future. After some seconds a line on stderr says what it waits for. In a terminal the line counts
+    the seconds and disappears at the end; elsewhere a second line says how long it took."""
     begin, terminal = time.monotonic(), sys.stderr.isatty()
     if wait([future], patience).done:
         return
@@ -49,7 +49,7 @@ def _say_while(future: Future, what: str, patience: float = 3.0) -> None:
 
 
 def _result(given: Any) -> Result:
-    """What from_study is given: a study's Result as it is, or the rows and the study of a saved summary.json as one."""
+    """The argument of from_study as one value: a study's Result, or the rows and the study of a saved summary.json."""
     if isinstance(given, Result):
         return given
     if not isinstance(given, (str, os.PathLike, Mapping)):
@@ -72,7 +72,7 @@ def _result(given: Any) -> Result:
 
 
 def _by_folder(value: Any, folder: str) -> Any:
-    """Values of a study whose files lie next to it, as they are read from elsewhere."""
+    """Values of a study whose files are next to it, with paths that are valid elsewhere."""
     if isinstance(value, dict):
         return {key: _by_folder(one, folder) for key, one in value.items()}
     if not isinstance(value, str) or not (value.endswith(".json") or "/" in value):
@@ -82,7 +82,7 @@ def _by_folder(value: Any, folder: str) -> Any:
 
 
 def _job(values: Dict[str, Any], entry: Dict[str, Any], batch: Dict[str, Any], derived: Dict[str, Any]) -> Dict[str, Any]:
-    """A row's study for other documents, by which its plan is priced and bounded: that row alone, no number of steps."""
+    """A row's study for other documents, to price and bound its plan: only that row, without a number of steps."""
     row = {key: value for key, value in entry.items() if key not in ("label", "published")}
     if "recompute_layers" in derived and entry["name"] != "equipoise":  # its micro-batches have their own
         row["recompute"] = {"layers": derived["recompute_layers"]}
@@ -144,12 +144,13 @@ class BatchSampler:
             given["documents_per_step"] = max(1, round(tokens / float(self.lengths.mean())))
         self.context = given.get("context", 1)
         if policy == "equipoise" and given.get("start", "best") == "best":
-            given.setdefault("own_degrees", False)  # these lanes have one degree
+            given.setdefault("own_degrees", False)  # because these lanes have one degree
         self._options = json_text({**given, "lanes": self.lanes, "seed": self.seed}, "BatchSampler")
         _core.check_request(utf8("policy", policy) if isinstance(policy, str) else "", self._options)
-        self._epoch, self._at = 0, (0, 0)  # the first step, and the first micro-batch in it, that was not handed out
+        self._epoch, self._at = 0, (0, 0)  # the first step, and the first micro-batch in it, that is still to
+                                           # be handed out
         self._noted = False
-        self._unsaid: Tuple[str, ...] = ()  # options whose lack of effect is no warning
+        self._unsaid: Tuple[str, ...] = ()  # options that cause no warning if they have no effect
         self._start()
 
     @classmethod
@@ -188,7 +189,7 @@ class BatchSampler:
             batch.pop("documents_per_step", None)
         given: Dict[str, Any] = {"context": layout.get("context", 1)}
         if isinstance(policy, str):
-            policy = entry["name"]  # as the study names it: wlb-llm is wlb with options of its own
+            policy = entry["name"]  # the study's name, since wlb-llm is wlb with options of its own
             files = {key: _by_folder(values[key], result.directory) for key in ("cluster", "framework", "model") if key in values}
             given["job"] = _job({**values, **files}, entry, batch, derived)
         for part in (batch, entry, derived) if isinstance(policy, str) else (batch,):
@@ -201,9 +202,9 @@ class BatchSampler:
                 stacklevel=2,
             )
         sampler = cls(lengths, policy, lanes=layout.get("data", 1), lane=lane, **given)
-        # A study's batch is of all its rows: what it says that this policy has no use for is nobody's mistake.
+        # A study's batch serves all its rows, so keys that this policy does not use are no mistake.
         sampler._unsaid = tuple(key for key in batch if key not in {**(entry if isinstance(policy, str) else {}), **options})
-        if sampler.lane == 0:  # the other lanes wait for the same plan
+        if sampler.lane == 0:  # because the other lanes wait for the same plan
             _say_while(sampler._plan_ahead(0), f"equipoise: packing {sampler.lengths.size:,} documents for row {row}")
         try:
             sampler._planned(0)
@@ -215,7 +216,7 @@ class BatchSampler:
         self._plans: Dict[int, Future] = {}
         self._plan_ahead(self._epoch)
 
-    # The current epoch.
+    # The functions below are about the current epoch.
 
     def _order(self, epoch: int) -> Optional[np.ndarray]:
         """Documents in the epoch's order. RandomState: NumPy keeps its stream the same in all versions."""
@@ -249,7 +250,7 @@ class BatchSampler:
         return plan, order, digest.digest()
 
     def _plan_ahead(self, epoch: int) -> Future:
-        key = epoch if self.reshuffle else 0  # without another order every epoch has the same plan
+        key = epoch if self.reshuffle else 0  # without a new order every epoch has the same plan
         if key not in self._plans:
             self._plans = {e: f for e, f in self._plans.items() if e >= key - 1}
             self._plans[key] = _in_thread(self._make, key)
@@ -262,14 +263,14 @@ class BatchSampler:
         for note in [] if self._noted else plan.warnings:
             if not note.startswith(tuple(f"{key} has no effect" for key in self._unsaid)):
                 warnings.warn(note, stacklevel=3)
-        self._noted = True  # the notes of another epoch are alike
+        self._noted = True  # because the notes of other epochs are similar
         return plan, order, plan.counts(self.lane)
 
     def _piece(self, piece: Tuple[int, int, int], order: Optional[np.ndarray]) -> Piece:
         document = piece[0] if order is None else int(order[piece[0]])
         return (document, piece[1], piece[2]) if self.slices else document
 
-    # The whole run.
+    # The functions below are about the whole run.
 
     @property
     def epoch(self) -> int:
@@ -277,7 +278,7 @@ class BatchSampler:
         return self._epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """Goes to the beginning of an epoch; stays where it is if it is in that epoch already."""
+        """Goes to the beginning of an epoch, unless it is in that epoch already."""
         if integer("epoch", epoch, 0) != self._epoch:
             self._epoch, self._at = epoch, (0, 0)
             self._plan_ahead(epoch)
@@ -326,9 +327,9 @@ class BatchSampler:
     # Resuming.
 
     def _settings(self, epoch: int) -> Dict[str, Any]:
-        """What the micro-batches follow from, lengths and a function's plan by their hashes."""
+        """Everything that decides the micro-batches, with lengths and a function's plan as hashes."""
         settings = {"lengths": hashlib.sha256(self.lengths.tobytes()).hexdigest(), "policy": self.name, **json.loads(self._options)}
-        if not isinstance(self.policy, str):  # a function is what it returns
+        if not isinstance(self.policy, str):  # a function is represented by what it returns
             settings["plan"] = self._plan_ahead(epoch).result()[2].hex()
         return {**settings, "reshuffle": self.reshuffle, "slices": self.slices}
 
@@ -410,7 +411,7 @@ class StepBatches:
         counts: List[int],
     ):
         self.step = step  # its number in the epoch
-        self.micro_batches = micro_batches  # all of the step's, with those before a resume
+        self.micro_batches = micro_batches  # all of the step's, including those before a resume
         self._sampler, self._epoch, self._done, self._counts = sampler, epoch, done, counts
 
     def __len__(self) -> int:

@@ -34,14 +34,15 @@ class Result:
         out: str = "",
     ):
         self._state = (summary, table, steps, gpus, plans, notes, case, source, checks, directory, out)
-        self.source: Dict[str, Any] = json.loads(source)  # the study's values with the assignments in them
+        self.source: Dict[str, Any] = json.loads(source)  # the study's values, including the assignments
         self.directory = directory  # its paths are relative to this folder
-        self.out = out  # the folder of study(out=...), empty without one
+        self.out = out  # the folder of study(out=...); empty without one
         self.summary: Dict[str, Any] = json.loads(summary)  # summary.json
         self.table = table  # what `equipoise study` prints
         self.notes = notes
         self.case = case or {}  # the keys and values of a sweep's case
-        self.functions: Dict[str, Dict[str, Any]] = {}  # of rows whose policy is a function; they stay in this process
+        self.functions: Dict[str, Dict[str, Any]] = {}  # for rows whose policy is a function; they stay in
+                                                        # this process
 
     @property
     def policies(self) -> List[Dict[str, Any]]:
@@ -115,7 +116,7 @@ class Result:
 
 
 class VerificationError(Exception):
-    """A result that independent code does not find again."""
+    """A result that independent code could not reproduce."""
 
     def __init__(self, text: str, result: Result):
         super().__init__(text, result)
@@ -157,11 +158,11 @@ def _with_own(values: Dict[str, Any], policies: Mapping) -> Tuple[Dict[str, Any]
     among its policies, and those of `policies` after them. And the functions' entries."""
     rows = values.get("policies", []) if isinstance(values, dict) else None
     if not isinstance(rows, (list, tuple)):
-        return values, {}  # the simulator says what is wrong
+        return values, {}  # because the simulator says what is wrong
     rows = list(rows)
     for label, f in policies.items():
         if not callable(f.get("policy") if isinstance(f, Mapping) else f):
-            refuse(f"policies: {label}", "a function f(lengths, options) or equipoise.policy(function, ...), as built-in policies stand in the study (set={\"policies\": [...]})", f)
+            refuse(f"policies: {label}", "a function f(lengths, options) or equipoise.policy(function, ...), as built-in policies are in the study (set={\"policies\": [...]})", f)
         rows.append({**f, "label": label} if isinstance(f, Mapping) else {"policy": f, "label": label})
     own: OwnRows = {}
     for place, row in enumerate(rows):
@@ -182,7 +183,7 @@ def open_study(
     directory: Optional[Union[str, os.PathLike]],
     case: Optional[Mapping] = None,
 ) -> Tuple["_core.OpenStudy", OwnRows]:
-    """A study, read and checked and not yet run, and the functions among its rows."""
+    """A study that is read and checked but has not run, and the functions among its rows."""
     values, path = _read(source, directory)
     overrides = {**_mapping("set", set, "a dict of keys and values, {'parallel.context': 4}"), **(case or {})}
     if "policies" in overrides:
@@ -282,7 +283,7 @@ def _plan_own_rows(opened: "_core.OpenStudy", own: OwnRows, max_memory_GB: float
         documents = opened.documents(max_memory_GB)
     except ValueError:
         if in_sweep:
-            return  # run() refuses the rows of this case and says why
+            return  # because run() refuses the rows of this case and says why
         raise
     for place, entry in own.items():
         label = opened.labels[place]

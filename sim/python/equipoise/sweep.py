@@ -26,11 +26,12 @@ class Sweep:
             for place, (key, value) in enumerate(result.case.items()):
                 frame.insert(place, key, [value] * len(frame))
             frames.append(frame)
-        return pd.concat(frames, ignore_index=True).infer_objects()  # a case in which nothing ran has no numbers
+        return pd.concat(frames, ignore_index=True).infer_objects()  # because a case in which nothing ran has
+                                                                     # no numbers
 
     @property
     def notes(self) -> List[str]:
-        """The notes of all cases, each once with the number of its cases, or the name of a single one."""
+        """The notes of all cases, each once, with the number of its cases or the name of its only case."""
         cases: Dict[str, List[str]] = {}
         for result in self.results:
             for note in dict.fromkeys(result.notes):

@@ -52,9 +52,9 @@ import equipoise
 @dataclass
 class PackedDatasetConfig(BlendedMegatronDatasetConfig):
     policy: str = "wlb"
-    options: Dict[str, Any] = field(default_factory=dict)  # of the policy, as BatchSampler takes them
+    options: Dict[str, Any] = field(default_factory=dict)  # of the policy, as for BatchSampler
     data_parallel: int = 1
-    micro_batches: int = 4  # of a rank in a step: global batch / DP
+    micro_batches: int = 4  # per rank and step: global batch / DP
 
 
 class PackedDataset(MegatronDataset):
@@ -98,7 +98,7 @@ class PackedDataset(MegatronDataset):
         ends = np.cumsum(sizes)
         tokens = np.concatenate(pieces).astype(np.int64)
         labels, mask = np.roll(tokens, -1), np.ones(width, dtype=np.float32)
-        mask[ends - 1] = 0  # the next token is another document's
+        mask[ends - 1] = 0  # because the next token is another document's
         mask[sum(end - begin for _, begin, end in self.samples[idx]):] = 0
         return {
             "tokens": torch.from_numpy(tokens),
@@ -117,7 +117,7 @@ class NoTokenizer:
 
 
 def write_documents(prefix, lengths, seed=0):
-    """An IndexedDataset of random tokens, a document each; it stands for one that preprocess_data.py made."""
+    """An IndexedDataset of random tokens, a document each; it represents one that preprocess_data.py made."""
     random = np.random.RandomState(seed)
     builder = IndexedDatasetBuilder(f"{prefix}.bin", dtype=np.int32)
     for length in lengths:

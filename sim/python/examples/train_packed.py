@@ -170,9 +170,9 @@ def main():
             if done == args.steps:
                 break
         else:
-            next(batches, None)  # ends the epoch where its last steps have no micro-batch of this lane, too
+            next(batches, None)  # ends the epoch even if its last steps have no micro-batch of this lane
     if rank == 0:
-        print(f"planning and loading: {1000 * loading / args.steps:.2f} ms a step (measured)")
+        print(f"planning and loading: {1000 * loading / args.steps:.2f} ms per step (measured)")
         if args.checkpoint:
             torch.save(
                 {
@@ -183,7 +183,8 @@ def main():
                 },
                 args.checkpoint,
             )
-    if replicas > 1:  # or Gloo's threads are alive while the interpreter ends, which now and then aborts it
+    if replicas > 1:  # otherwise Gloo's threads are alive while the interpreter ends, which sometimes aborts
+                      # it
         torch.distributed.destroy_process_group()
 
 

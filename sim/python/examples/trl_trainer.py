@@ -40,7 +40,8 @@ class PackedTrainer(SFTTrainer):
         sampler = equipoise.BatchSampler(
             lengths, self.policy, lanes=world, lane=self.args.process_index,
             micro_batches=world * self.args.gradient_accumulation_steps, **self.pack_options)
-        # Not through accelerate, which would deal the micro-batches to ranks once more: each rank has its lane.
+        # Does not go through accelerate, which would deal the micro-batches to ranks again: each rank has its
+        # lane.
         return DataLoader(self.train_dataset, batch_sampler=sampler, collate_fn=self.data_collator)
 
 

@@ -30,13 +30,13 @@ def length_of(workload):
 
 
 def use_policy(policy="lpt", **options):
-    """Replaces verl's partition of workloads, and returns what it was. `options` are those of equipoise.pack."""
+    """Replaces verl's partition function and returns the original. `options` are those of equipoise.pack."""
     from verl.utils import seqlen_balancing
 
     own = seqlen_balancing.get_seqlen_balanced_partitions
 
     def partitions(seqlen_list, k_partitions, equal_size):
-        if equal_size:  # of lengths, to data-parallel ranks
+        if equal_size:  # deals lengths to data-parallel ranks
             return own(seqlen_list, k_partitions, equal_size)
         lengths = [length_of(workload) for workload in seqlen_list]
         plan = equipoise.pack(lengths, policy, documents_per_step=len(lengths), micro_batches=k_partitions, **options)

@@ -42,7 +42,7 @@ def read_all(args, blind):
 
 
 def write_predictions(args, version, predicted):
-    """Writes what the program says before a measured time is read."""
+    """Writes the predictions before a measured time is read."""
     file = Path(args.predictions)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps({"program": version, "set": args.set, **predicted}), encoding="utf-8")
@@ -117,7 +117,7 @@ def main():
         report = made.get(fixed[0] if fixed else None, report_runs)(args, version)
     except RunsError as error:
         print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)  # as the program does
+        sys.exit(2)  # the program's exit status for wrong input
     if args.out:
         Path(args.out).write_text(report, encoding="utf-8")
     else:

@@ -28,21 +28,22 @@ HARNESS = {
     "attention_kernel": "flash-attention-2",
     "loss": "sum",
 }
-# For the 8B runs, the script that was committed on 9 August 2025 (b99ac08) takes the mean of (logit - 1)^2 as its loss and
-# has no fusions on; its next commit, after the last of these runs, takes the sum of the logits (53a9c5a). The fusions came
-# on 12 August, with 5cdcca3.
+# For the 8B runs, the script that was committed on 9 August 2025 (b99ac08) takes the mean of (logit - 1)^2 as
+# its loss and has no fusions on. Its next commit, after the last of these runs, takes the sum of the logits
+# (53a9c5a). The fusions came on 12 August, with 5cdcca3.
 EARLY_LOSS, NO_FUSIONS = "mean-square", {"fused_rope": False, "fused_activation": False}
 FUSIONS_FROM, LOSS_FROM = "2025-08-12", "2025-08-17"
 CLUSTER = {"profile": "h200-sxm", "gpus_per_node": 8, "network": {"name": "rail-400-infiniband", "nic_GBps": 50}}
 POLICIES = {"baseline", "wlbllm", "wlbllm_perseq", "d2"}
-# d2: windows in two nano-batches, each a run of tokens per rank; attention on any rank, within 5 % of the mean or, where
-# buffers overflow, more (the scripts' default; no row says what it was). A flag says whether a backward
-# sends Q, K and V again or has them kept: kept, as srun_multi.n32.sh has it. Its ranks are said as one CP group, which reduces and shards as DP does.
+# d2: windows in two nano-batches, each a run of tokens per rank. Attention may run on any rank, within 5 % of
+# the mean, or more if buffers overflow (the scripts' default; no row says what it was). A flag says whether a
+# backward sends Q, K and V again or keeps them: kept, as srun_multi.n32.sh has it. Its ranks are stated as
+# one CP group, which reduces and shards as DP does.
 DISAGGREGATED = {"context_comm": "disaggregated", "epsilon": 0.05, "nano_batches": 2}
 
 
 def read_distca(folder, blind=False):
-    """Runs of a folder, by name. `blind`: without their seconds, which are not read."""
+    """Runs of a folder, by name. `blind` means without their seconds, which are then not read."""
     folder = Path(folder)
     csv.field_size_limit(1 << 30)
     try:
@@ -101,8 +102,8 @@ def run_of(name, rows, documents, blind):
 
 
 def padded(batch, context, lanes):
-    """A batch as the harness pads it: documents of 512 tokens where a lane has fewer than there are lanes, and a longer last
-    one, so that the sum divides by 16 x CP."""
+    """A batch padded as the harness does: documents of 512 tokens for lanes with fewer documents than there are lanes,
+    and a longer last one, so that the sum divides by 16 x CP."""
     batch = batch + [512] * max(0, lanes - len(batch))
     batch[-1] += -sum(batch) % (16 * context)
     return batch

@@ -14,9 +14,9 @@ from papers.perfetto import slices
 from .runs import simulate
 
 PUBLISHED = Path(__file__).with_name("forms.json")
-HEADS, HEAD_DIM, TOKENS = 64, 128, 8192  # of a layer; of a GPU
+HEADS, HEAD_DIM, TOKENS = 64, 128, 8192  # per layer; tokens per GPU
 GPUS = (8, 16, 32, 64)
-# What the benchmark calls a form: keys of `parallel`, and the sharding rule.
+# The benchmark's names of forms: keys of `parallel`, and the sharding rule.
 FORMS = {
     "ulysses": ({"context_comm": "ulysses"}, {"shard": "per-sequence"}),
     "ring_p2p": ({"context_comm": "ring"}, {"shard": "per-sequence"}),
@@ -30,7 +30,7 @@ FORMS = {
 
 
 def study_of(gpus, parallel, policy):
-    """One layer, narrow but for its attention, on one document of all tokens."""
+    """A study of one layer, narrow except for its attention, on one document with all tokens."""
     window = gpus * TOKENS
     return {
         "trace": {"uniform": window, "documents": 2},
@@ -45,19 +45,19 @@ def study_of(gpus, parallel, policy):
 
 
 def attention_times(events):
-    """Seconds of the attention and its exchanges, forward and backward, of (track, name, begin, end) in ns."""
+    """Seconds of the attention and its exchanges, forward and backward, from slices (track, name, begin, end) in ns."""
     turn = min(begin for _, name, begin, _ in events if name == "B0")
     forward = [event for event in events if event[2] < turn - 1]
     backward = [event for event in events if event[2] >= turn - 1]
     begin = max(end for _, name, _, end in forward if name == "rope")
-    end = max(begin for _, name, begin, _ in forward if name == "out_gemm")  # of the slowest rank
+    end = max(begin for _, name, begin, _ in forward if name == "out_gemm")  # on the slowest rank
     back_begin = min(begin for track, name, begin, _ in backward if name == "attention" or track == "cp")
     back_end = max(begin for _, name, begin, _ in backward if name == "rope")
     return (end - begin) / 1e9, (back_end - back_begin) / 1e9
 
 
 def predict_forms(program, folder):
-    """TFLOP/s of a GPU by form, forward and backward: a list over GPUS."""
+    """TFLOP/s of a GPU by form, forward and backward, as a list over GPUS."""
     predicted = {}
     for name, (parallel, policy) in FORMS.items():
         predicted[name] = {"forward": [], "backward": []}
@@ -75,7 +75,7 @@ def predict_forms(program, folder):
 
 
 def forms_table(predicted, published):
-    """Markdown: published and predicted TFLOP/s of a GPU, and the error in %."""
+    """A Markdown table of published and predicted TFLOP/s of a GPU, with the error in %."""
     head = " | ".join(f"{n} GPUs: published, ours, %" for n in GPUS)
     lines = [f"| pass, form | {head} |", "| --- |" + " ---: |" * len(GPUS)]
     for which in ("forward", "backward"):

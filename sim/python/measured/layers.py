@@ -11,7 +11,7 @@ from statistics import median
 from .runs import Run, Step, predict
 
 MEASURED = Path(__file__).resolve().parents[3] / "profiler/measured"
-GPUS = {"h100": "h100-sxm", "h200": "h200-sxm"}  # measured on, and the profile of it
+GPUS = {"h100": "h100-sxm", "h200": "h200-sxm"}  # where it was measured, and the profile of that GPU
 SHAPE = {"name": "layers", "hidden": 4096, "heads": 32, "kv_heads": 8, "head_dim": 128, "ffn": 14336, "vocab": 1024}
 FRAMEWORK = {
     "preset": "none",
@@ -35,7 +35,7 @@ def measured_rows(gpu):
 
 
 def packings():
-    """The measured layers of every GPU without their times."""
+    """The measured layers of every GPU, without their times."""
     keys = ("compiled", "layers", "documents")
     return {gpu: [{key: row[key] for key in keys} for row in measured_rows(gpu)] for gpu in GPUS}
 
@@ -55,7 +55,8 @@ def predict_layers(program, folder, packings):
 
 
 def layer_table(predicted):
-    """Markdown: a line for each GPU, way of running and number of tokens. `predicted`: by predict_layers."""
+    """A Markdown table with a line for each GPU, way of running and number of tokens. `predicted` comes from
+    predict_layers."""
     groups = {}
     for gpu, seconds_of in predicted.items():
         for row, seconds in zip(measured_rows(gpu), seconds_of):

@@ -17,7 +17,8 @@ from statistics import mean
 from .runs import Run, RunsError, Step, predict, simulate, step_seconds
 
 PUBLISHED = Path(__file__).with_name("others.json")
-A100 = {"profile": "a100-sxm", "gpus_per_node": 8, "network": {"nic_GBps": 6.25}}  # four NICs of 100 Gbit/s a node
+# four NICs of 100 Gbit/s per node
+A100 = {"profile": "a100-sxm", "gpus_per_node": 8, "network": {"nic_GBps": 6.25}}
 
 
 @dataclass
@@ -26,8 +27,8 @@ class Figure:
     setting: str
     method: str
     unit: str
-    tries: list  # functions (program, folder) -> value: the prediction, then what else it could be
-    over: str = ""  # the method of this setting that its ratio is over
+    tries: list  # functions (program, folder) -> value: the prediction first, then other possible values
+    over: str = ""  # for a ratio: the method of this setting that it is over
 
 
 def seconds_of(program, folder, study, steps, shard="per-sequence"):
@@ -37,9 +38,9 @@ def seconds_of(program, folder, study, steps, shard="per-sequence"):
 # --- FlexSP (PKU-DAIR/Hetu-Galvatron, branch flexsp): GPT on 64 A100 40 GB, 512 documents of Wikipedia per step
 
 RANKS = 64
-# Layers, hidden, MiB of activations per token (train_dist.py), GiB of parameters by longest document in thousands of tokens,
-# whose positions are learned, and what is recomputed: train_dist.py recomputes the FFN of 12 layers (8 layers' work), of all,
-# and of all with four fifths of the attentions.
+# By longest document in thousands of tokens, whose positions are learned: layers, hidden, MiB of activations
+# per token (train_dist.py), GiB of parameters, and what is recomputed. train_dist.py recomputes the FFN of 12
+# layers (8 layers' work), of all, and of all with four fifths of the attentions.
 FLEXSP = {
     "7B": (32, 4096, 4.480, {192: 7.117, 384: 7.850}, {"layers": 8}),
     "13B": (40, 5120, 4.220, {192: 13.116, 384: 14.032}, {"modules": ["mlp"]}),
@@ -48,7 +49,7 @@ FLEXSP = {
 
 
 def flexsp_study(model, longest):
-    """The study and the tokens that a rank holds by the source's own count: 28 GiB less the states."""
+    """The study, and the tokens that a rank holds by the source's own count: 28 GiB less the states."""
     layers, hidden, activation, parameters, recompute = FLEXSP[model]
     room = int((28 * 1024 - parameters[longest] * 16 * 1024 / RANKS) / activation)
     shape = {"name": f"gpt-{model}", "layers": layers, "hidden": hidden, "heads": 64, "ffn": 4 * hidden, "vocab": 50304}
@@ -79,7 +80,8 @@ def best_fit(documents, room):
 
 
 def consecutive(documents, parts):
-    """Documents, longest first, cut into so many parts that the largest is as small as can be (chunk_globalbatch)."""
+    """Cuts documents, longest first, into so many parts that the largest is as small as possible
+    (chunk_globalbatch)."""
     documents = sorted(documents, reverse=True)
 
     def cut(room):
@@ -98,14 +100,15 @@ def consecutive(documents, parts):
 
 
 def one_degree(model, longest, lengths, program, folder):
-    """One group of 64 ranks: documents packed best fit decreasing into micro-batches of 0.9 of what it holds."""
+    """Packs for one group of 64 ranks: documents, best fit decreasing, in micro-batches of 0.9 of its capacity."""
     room, study = flexsp_study(model, longest)
     steps = [Step([best_fit(b, max(0.9 * room * RANKS, max(b)))]) for b in flexsp_batches(lengths, longest)]
     return seconds_of(program, folder, study, steps)
 
 
 def degree_of_batch(model, longest, lengths, program, folder):
-    """The fastest degree for each batch of those that hold its longest document; without 32, which the source does not have."""
+    """The fastest degree for each batch among those that hold its longest document; 32 is excluded, as in the
+    source."""
     room, study = flexsp_study(model, longest)
     batches = flexsp_batches(lengths, longest)
     times = []
@@ -120,7 +123,7 @@ def degree_of_batch(model, longest, lengths, program, folder):
 
 
 def in_groups(bins, groups):
-    """So many bins at a time; documents of the last micro-batch are spread until every group has some."""
+    """Takes so many bins at a time, and spreads documents of the last micro-batch until every group has some."""
     full = len(bins) // groups * groups
     rest = [[] for _ in range(groups)]
     for n in sorted((n for b in bins[full:] for n in b), reverse=True):
@@ -130,7 +133,7 @@ def in_groups(bins, groups):
 
 
 def many_degrees(model, longest, lengths, program, folder):
-    """Each micro-batch with degrees of its own (policy flexsp), and the number of micro-batches that is fastest."""
+    """Gives each micro-batch degrees of its own (policy flexsp), and returns the fastest number of micro-batches."""
     room, study = flexsp_study(model, longest)
     times = []
     for batch in flexsp_batches(lengths, longest):
@@ -174,7 +177,8 @@ DCP = {
 
 
 def windows_of(window, least, most, count=20):
-    """Documents evenly spread in ln(tokens), in the order of arrival, as many as the window holds; each padded to 2 CP."""
+    """Documents evenly spread in ln(tokens), in the order of arrival, as many as the window holds, each padded to 2
+    CP."""
     draw, windows = random.Random(0), [[]]
     while len(windows) <= count:
         n = 32 * round(math.exp(draw.uniform(math.log(least), math.log(most))) / 32)
@@ -190,7 +194,8 @@ def megatron_cp(window, least, most, program, folder):
 
 
 def dcp():
-    """LongAlign-10k has documents of 8K to 64K: evenly spread in ln(tokens) as the prediction, or all short or long."""
+    """Documents of LongAlign-10k, which have 8K to 64K tokens: evenly spread in ln(tokens) for the prediction, or all
+    short or long."""
     figures = []
     for window in (16 << 10, 32 << 10, 64 << 10, 128 << 10):
         most = min(window, 64 << 10)
@@ -203,8 +208,9 @@ def dcp():
 # --- IBM's padding-free and multipack (foundation-model-stack/fms-acceleration): Mistral 7B, FSDP, A100 80 GB, OrcaMath
 
 MISTRAL = {"name": "mistral-7b", "layers": 32, "hidden": 4096, "heads": 32, "kv_heads": 8, "ffn": 14336, "vocab": 32000}
-# Lengths by the source's own columns, which have tokens and documents per second: a document has 289 tokens in one table, 277
-# in the other, the longest of 2, 4 and 8 documents 1.28, 1.54 and 1.81 times the mean. So has a lognormal of this spread.
+# Lengths follow from the source's columns, which have tokens and documents per second. A document has 289
+# tokens in one table and 277 in the other. The longest of 2, 4 and 8 documents is 1.28, 1.54 and 1.81 times
+# the mean, as for a lognormal of this spread.
 ORCA_SPREAD = 0.5
 
 
@@ -270,7 +276,7 @@ def packs(tokens, program, folder):
 
 
 def torchtune():
-    """Alpaca's documents are short; how short hardly matters in a pack."""
+    """Documents of Alpaca, which are short; in a pack it hardly matters how short."""
     return [Figure("torchtune", "3B, packs of 4,096", "packed", "tokens/s", [partial(packs, n) for n in (200, 100, 400)])]
 
 
@@ -326,11 +332,12 @@ def trl():
     return figures
 
 
-# --- All of them
+# --- All sources
 
 
 def all_figures(data):
-    """Figures of all sources. FlexSP's only where `data`, the folder of public length data, has its lengths."""
+    """Figures of all sources. FlexSP's are included only if `data`, the folder of public length data, has its
+    lengths."""
     file = Path(data) / "lengths/flexsp_wikipedia.txt.gz" if data else None
     figures = []
     if file and file.exists():
@@ -343,12 +350,12 @@ def all_figures(data):
 
 
 def predict_figures(program, figures, folder):
-    """The values of each figure's tries, in their order."""
+    """The values of each figure's tries, in order."""
     return [[at(program, Path(folder)) for at in figure.tries] for figure in figures]
 
 
 def table(figures, values, published):
-    """Rows of Markdown: published and predicted, each method with the one that it is compared with."""
+    """Rows of Markdown: published and predicted values, each method with the one that it is compared with."""
     ours = {(f.source, f.setting, f.method): found for f, found in zip(figures, values)}
     bases = {(f.source, f.setting, f.over) for f in figures}
     lines = ["| source | run | published | ours | error % | ratio | ours |"]

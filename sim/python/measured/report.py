@@ -9,7 +9,7 @@ from statistics import correlation, mean, median
 @dataclass
 class Predicted:
     run: object
-    seconds: list  # of each step
+    seconds: list  # by step
 
     @property
     def errors(self):
@@ -21,7 +21,7 @@ class Predicted:
 
 
 def summary(errors):
-    """How many errors (simulated / measured - 1) there are, and their mean absolute, mean and worst in %."""
+    """The number of errors (simulated / measured - 1), and their mean absolute, mean and worst in %."""
     worst = max(errors, key=abs)
     return {
         "steps": len(errors),
@@ -39,7 +39,7 @@ def errors_by(results, key):
 
 
 def within_runs(results):
-    """Correlation of predicted and measured steps inside each run whose documents change: [r]."""
+    """Correlations [r] of predicted and measured steps within each run whose documents change."""
     found = []
     for result in results:
         measured = [step.seconds for step in result.run.steps]
@@ -104,7 +104,7 @@ def away_gains(results, better="disaggregated", worse="per-document"):
     for group, of_layout in sorted(times.items()):
         wanted = {name: samples for name, samples in of_layout.items() if name[0] in (better, worse)}
         shared = set.intersection(*(set(samples) for samples in wanted.values())) if wanted else set()
-        shared -= {""}  # of samples that have no name
+        shared -= {""}  # for samples without a name
         if len({policy for policy, _ in wanted}) < 2 or not shared:
             continue
         best = {policy: [min(mean(mean(pair[k] for pair in samples[s]) for s in shared)

@@ -22,7 +22,7 @@ class RunsError(ValueError):
 class Step:
     lanes: list  # [lane][micro-batch][document]: tokens
     seconds: float = 0.0  # measured
-    sample: str = ""  # a name of its documents, by which policies that pack them otherwise are compared
+    sample: str = ""  # a name of its documents, which links runs of policies that pack them differently
 
 
 @dataclass
@@ -30,9 +30,9 @@ class Run:
     name: str
     study: dict  # keys of a study: model, cluster, parallel, framework, precision
     steps: list = field(default_factory=list)
-    policy: str = ""  # as the report names it
+    policy: str = ""  # as the report calls it
     shard: str = "per-sequence"
-    group: str = ""  # of runs whose layouts a user chooses between
+    group: str = ""  # for runs among whose layouts a user chooses
     window: int = 0  # tokens; 0: unknown
 
 
@@ -130,8 +130,8 @@ def version_of(program):
 
 
 def read_runs(path, blind=False):
-    """Runs of a table (equipoise.runs/1); paths in it are relative to it. `blind`: without their seconds, which are not
-    read. Raises RunsError."""
+    """Runs of a table (equipoise.runs/1), with paths relative to it. `blind` means without their seconds, which are
+    then not read. Raises RunsError."""
     path = Path(path)
     try:
         table = json.loads(path.read_text(encoding="utf-8"))

@@ -1,1 +1,1 @@
-"""The four papers' tables and figures next to ours: `./run.sh papers`."""
+"""Compares the four papers' tables and figures with ours: `./run.sh papers`."""

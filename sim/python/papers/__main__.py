@@ -29,7 +29,8 @@ RESULTS, ACCURACY = ROOT / "docs/results/papers.md", ROOT / "docs/accuracy.md"
 
 
 def with_counts(text, results, path):
-    """The text of docs/accuracy.md with what the page of results counts: the table between the marks, and the row of what was validated."""
+    """The text of docs/accuracy.md with the counts of the page of results in the table between the marks and in its
+    row of validations."""
     block = block_of(results)
     before, found, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
@@ -43,7 +44,7 @@ def with_counts(text, results, path):
 
 
 def digests_of(tables):
-    """A line for each table: its digest and its title. The page of results ends with those of the first draw."""
+    """A line for each table with its digest and title. The page of results ends with the lines of the first draw."""
     return [f"{hashlib.sha256(markdown(t).encode()).hexdigest()[:16]} {t.paper}: {t.title}" for t in tables]
 
 
@@ -52,7 +53,7 @@ def with_digests(text, lines):
 
 
 def other_tables(results, lines):
-    """A complaint for each table whose first draw is not the one that the page of results was made with."""
+    """A complaint for each table whose first draw differs from the one in the page of results."""
     kept = re.search(r"<!-- digests of the first draw\n(.*)\n-->", results, re.S)
     known = kept.group(1).splitlines() if kept else []
     only = [line for line in lines if line not in known] + [line for line in known if line not in lines]
@@ -62,7 +63,7 @@ def other_tables(results, lines):
 
 
 def stale_files(wanted):
-    """A complaint for each file that holds something else."""
+    """A complaint for each file whose content differs."""
     return [
         f"{path.relative_to(ROOT)}: not what comes out today; `./run.sh papers --write` writes it anew"
         for path, text in wanted.items()

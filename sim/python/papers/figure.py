@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 from statistics import mean
 
-SHARE = (0.75, 1.33)  # of the printed gain: a ratio within it agrees
+SHARE = (0.75, 1.33)  # of the printed gain: a ratio in this range agrees
 NEAR_ONE = 0.02  # two ratios this close to 1 agree
-AIM = 0.15  # of the published figure, for what is no ratio
+AIM = 0.15  # of the published figure, for figures that are no ratio
 
 COLUMNS = ("paper", "ours", "draws", "over what is open", "share of gain, or off by")
 HOW = {
@@ -24,10 +24,10 @@ class Figure:
     unit: str = ""
     cause: str = ""  # of a deviation beyond the aim, and the table that shows it
     headline: bool = False
-    band: tuple | None = None  # ours over what the paper does not print
-    draws: tuple | None = None  # lowest and highest of the draws of lengths (seeds.py)
-    small: float = 0.0  # an absolute difference up to this is no deviation (figures next to zero)
-    kind: str = "ratio"  # 1 says that nothing is gained; else what it is: "abr", "memory" ...
+    band: tuple | None = None  # the range of ours over what the paper does not print
+    draws: tuple | None = None  # lowest and highest value over draws of lengths (seeds.py)
+    small: float = 0.0  # an absolute difference up to this is no deviation (for figures near zero)
+    kind: str = "ratio"  # a ratio, where 1 means no gain, or another kind: "abr", "memory" ...
 
     @property
     def is_ratio(self):
@@ -41,7 +41,7 @@ class Figure:
         return (self.ours - 1) / (self.published - 1)
 
     def agreed_by(self, said):
-        """Whether a model that says `said` agrees with the paper."""
+        """Whether a model that predicts `said` agrees with the paper."""
         if said is None:
             return False
         if not self.is_ratio:
@@ -58,7 +58,7 @@ class Figure:
 
     @property
     def explained(self):
-        """Whether ours, over what the paper leaves open, comes to the printed figure."""
+        """Whether ours agrees for some value of what the paper does not print."""
         return bool(self.band) and None not in self.band and min(self.band) <= self.published <= max(self.band)
 
     @property
@@ -86,7 +86,7 @@ class Table:
 
 @dataclass
 class Experiment:
-    """What a figure depends on: ours alone, over something that the paper leaves open or we assume."""
+    """What a figure depends on: only ours, or also something that the paper does not print or we assume."""
 
     paper: str
     title: str
@@ -96,13 +96,13 @@ class Experiment:
 
 
 def mean_of(values):
-    """The mean; None where one of them is missing."""
+    """The mean; None if a value is missing."""
     values = list(values)
     return None if not values or None in values else mean(values)
 
 
 def largest_of(values):
-    """The largest; None where one of them is missing."""
+    """The largest value; None if a value is missing."""
     values = list(values)
     return None if not values or None in values else max(values)
 
@@ -131,7 +131,7 @@ def percent(deviation):
 
 
 def score(f):
-    """The share of the printed gain; of what is no ratio, how far off it is."""
+    """The share of the printed gain; for a figure that is no ratio, its relative error."""
     if f.is_ratio and f.share is not None:
         return f"{f.share:.2f}"
     return percent(f.deviation)
@@ -148,7 +148,7 @@ def remark(f):
 
 
 def extent(ends, unit=""):
-    """From the lowest to the highest; nothing where one is missing."""
+    """The range from lowest to highest; empty if a value is missing."""
     return "" if not ends or None in ends else f"{number(min(ends), unit)} to {number(max(ends), unit)}"
 
 

@@ -13,11 +13,12 @@ from statistics import NormalDist
 
 K = 1024
 ITERATION = 512 * K  # tokens of HBP's iteration: 4 packs of 128K
-MIXTURE, DOCUMENTS = "tulu3-longcite", 200000  # HBP's documents, and how many a draw has
+MIXTURE, DOCUMENTS = "tulu3-longcite", 200000  # HBP's documents, and their number in a draw
 
 
 def documents(run, spec):
-    """Lengths of the documents that a trace's `from` describes: draws of a distribution, filtered and cut as its keys say."""
+    """Lengths of the documents that a trace's `from` describes: draws from a distribution, filtered and cut as its
+    keys say."""
     if "shape" in spec:
         drawn = joint_lengths(spec["shape"], run.seed)
     else:
@@ -25,7 +26,8 @@ def documents(run, spec):
     drawn = drawn[spec.get("skip", 0) :]
     drawn = [n for n in drawn if spec.get("at_least", 1) <= n <= spec.get("at_most", math.inf)]
     drawn = [min(n, spec.get("cut", n)) for n in drawn[: spec.get("first")]]
-    if spec.get("median", 250) != 250:  # of chunkflow-eval, whose documents below 1K may be shorter or longer
+    if spec.get("median", 250) != 250:  # for chunkflow-eval, whose documents below 1K may be shorter or
+                                        # longer
         power = math.log(spec["median"] / K) / math.log(250 / K)
         drawn = [max(8, round(K * (n / K) ** power)) if n < K else n for n in drawn]
     if "spread" in spec:  # times the spread of ln(tokens) around the median of openhermes-longcite

@@ -1,10 +1,12 @@
-"""What a timeline (.pftrace, Perfetto's protobuf) holds: its slices, and what its counters reach."""
+"""Reads a timeline (.pftrace, Perfetto's protobuf): its slices, and the largest values of its counters."""
 
-PACKET, TIMESTAMP, EVENT, INTERNED, DESCRIPTOR = 1, 8, 11, 12, 60  # fields of a trace and of its packets
+PACKET, TIMESTAMP, EVENT, INTERNED, DESCRIPTOR = 1, 8, 11, 12, 60  # field numbers of a trace and of its
+                                                                   # packets
 UUID, NAME, PARENT = 1, 2, 5  # of a track
-TYPE, TITLE, TRACK, VALUE = 9, 10, 11, 30  # of an event; its title is the number of one that was named before
-TITLES = 2  # of what was named: a number and a text each
-BEGIN, END, COUNTER = 1, 2, 4  # its types: a slice begins, ends; a counter's value
+TYPE, TITLE, TRACK, VALUE = 9, 10, 11, 30  # field numbers of an event; its title is the number of an earlier
+                                           # name
+TITLES = 2  # field numbers of interned names: a number and a text each
+BEGIN, END, COUNTER = 1, 2, 4  # types of events: a slice begins or ends, or a counter's value
 
 
 def varint(data, at):

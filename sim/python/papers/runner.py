@@ -1,4 +1,4 @@
-"""Runs studies with the program and hands out their figures; a study that was run once is not run again."""
+"""Runs studies with the program and returns their figures; a study that has run does not run again."""
 
 import copy
 import csv
@@ -28,9 +28,9 @@ class Runner:
 
     def __init__(self, program, log=sys.stderr, keep=None, ignore_memory=True):
         self.program = program
-        self.keep = Path(keep) if keep else None  # what was run is kept there, by the program's content
+        self.keep = Path(keep) if keep else None  # where finished runs are kept, by the program's content
         self.log = log
-        self.ignore_memory = ignore_memory  # times of rows that do not fit, too
+        self.ignore_memory = ignore_memory  # also times rows that do not fit
         self.seed = 0
         self.done = {}
         self.lock = threading.Lock()
@@ -45,7 +45,7 @@ class Runner:
         return other
 
     def once(self, name, make):
-        """What `make` returns; the second who asks for this name waits for the first."""
+        """The result of `make`; a second caller with this name waits for the first."""
         with self.lock:
             known = self.done.get(name)
             mine = Future() if known is None else None
@@ -72,7 +72,7 @@ class Runner:
         return [int(line) for line in lines if line]
 
     def trace_of(self, lengths):
-        """The `trace` of a study that has these documents."""
+        """The `trace` of a study with these documents."""
         text = "".join(f"{length}\n" for length in lengths)
         path = Path(self.folder.name) / f"{digest(text.encode())}.txt"
         self.once(str(path), lambda: path.write_text(text))
@@ -105,7 +105,7 @@ class Runner:
         return ran.stdout
 
     def kept(self, name, make):
-        """What `make` returns, from the folder of an earlier run if it is there. Temporary files are named by their content."""
+        """The result of `make`, or that of an earlier run in its folder. Temporary files are named by their content."""
         if not self.keep:
             return make()
         name = name.replace(self.folder.name, "")
@@ -192,18 +192,18 @@ def status(summary, label):
 
 
 def metric(summary, label, name):
-    """A metric of a row; None where it did not run."""
+    """A metric of a row; None if it did not run."""
     return row(summary, label)["metrics"].get(name)
 
 
 def seconds_per_token(summary, label):
-    """None where the row did not run."""
+    """None if the row did not run."""
     found = row(summary, label)["metrics"]
     return found["total_seconds"] / found["total_tokens"] if found["total_tokens"] else None
 
 
 def speedup(summary, label, against):
-    """The speed-up of a row over another one of the same study; None where one of them did not run."""
+    """The speed-up of a row over another one of the same study; None if one of them did not run."""
     own, other = seconds_per_token(summary, label), seconds_per_token(summary, against)
     return other / own if own and other else None
 

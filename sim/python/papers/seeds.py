@@ -17,7 +17,7 @@ SEEDS = 8
 
 
 def median_or_none(values):
-    """The median; None where one of them is missing; a whole number of whole numbers."""
+    """The median; None if a value is missing; an integer if all values are."""
     values = list(values)
     if not values or None in values:
         return None
@@ -26,7 +26,7 @@ def median_or_none(values):
 
 
 def merged_cell(cells):
-    """A cell of an experiment: the median of numbers; a number with a word (oom) says on how many draws it has the word."""
+    """The median of a cell's numbers over the draws. If some draws give a word (oom), the cell adds their number."""
     first = cells[0]
     if isinstance(first, str):
         if any(cell != first for cell in cells):
@@ -40,7 +40,7 @@ def merged_cell(cells):
 
 
 def merged_figure(figures):
-    """The median of ours, the range of the draws, and the medians of what the paper leaves open."""
+    """The median of ours, the range of the draws, and the medians over what the paper does not print."""
     first = figures[0]
     if any(f.what != first.what for f in figures):
         raise ValueError(f"a figure's name depends on the seed: {[f.what for f in figures]}")
@@ -51,7 +51,7 @@ def merged_figure(figures):
 
 
 def merged(tables):
-    """One table of those that one function made with different seeds."""
+    """One table from those that one function made with different seeds."""
     first = tables[0]
     if isinstance(first, Experiment):
         rows = [[merged_cell(cells) for cells in zip(*rows)] for rows in zip(*(t.rows for t in tables))]
@@ -60,7 +60,7 @@ def merged(tables):
 
 
 class Progress:
-    """What is left, on the last line of a terminal; nothing is shown elsewhere, and nothing is left of the line."""
+    """Shows what remains on the last line of a terminal, and erases it at the end. Elsewhere it shows nothing."""
 
     def __init__(self, total, log=sys.stderr):
         self.total, self.log, self.done, self.begin = total, log, 0, time.monotonic()
@@ -81,7 +81,7 @@ class Progress:
 
 
 def tables_of(makers, run, seeds=SEEDS, progress=None):
-    """What the functions return, over all seeds."""
+    """The results of the functions over all seeds."""
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         made = [[pool.submit(make, run.at(seed)) for make in makers] for seed in range(seeds)]
         for future in (future for of_seed in made for future in of_seed if progress):

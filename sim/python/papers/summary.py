@@ -14,7 +14,8 @@ def figures_of(tables):
 
 
 def null_says(figures):
-    """What a model that knows nothing says of each figure: 1 for a ratio, else the paper's mean of its kind."""
+    """What a model without knowledge would predict for each figure: 1 for a ratio, else the paper's mean of its
+    kind."""
     kinds = {}
     for paper, f in figures:
         if not f.is_ratio:
@@ -54,7 +55,7 @@ def ratio_counts(figures, said):
 
 
 def other_counts(figures, said):
-    """What is no ratio, and all by what was used of the paper."""
+    """Figures that are no ratios, and all figures by what was used of the paper."""
     pairs = [(f, null) for (_, f), null in zip(figures, said)]
     lines = [*COUNTS, count_line("no ratios: seconds, memory, balance", [p for p in pairs if not p[0].is_ratio])]
     for how, meaning in HOW.items():
@@ -94,7 +95,7 @@ def block_of(text):
 
 
 def row_of(block):
-    """The row of docs/accuracy.md of what is validated by what, from the counts of the ratios."""
+    """The row in docs/accuracy.md of what is validated by what, from the counts of the ratios."""
     count, agree, null = next(line for line in block.splitlines() if line.startswith("| all |")).split("|")[2:5]
     return (
         f"| papers |{count}printed ratios of four, most with lengths or slowdowns fitted to them |{agree}agree by share of gain,"

@@ -28,7 +28,7 @@ from .runner import STUDIES
 SHOWN = ("measure", "over", "each", "combine", "change")  # keys that say how a value is measured
 COMBINE = {"mean": mean_of, "most": largest_of, "least": min}
 CHANGE = {"loss": lambda slowdown: 1 - 1 / slowdown, "percent": lambda speedup: 100 * (speedup - 1)}
-BALANCE = ("abr", "cr", "dbr", "pr")  # a figure whose name ends in one of these is of this kind
+BALANCE = ("abr", "cr", "dbr", "pr")  # the last word of a figure's name that gives its kind
 
 
 def filled(value, names):
@@ -55,7 +55,7 @@ class Paper:
         return [partial(self.experiment if "rows" in spec else self.table, spec) for spec in self.data["table"]]
 
     def setting(self, *parts):
-        """The keys of all parts, each over those before it."""
+        """Merges the keys of all parts, with later ones first."""
         merged = {}
         for part in parts:
             if "like" in part:
@@ -75,7 +75,7 @@ class Paper:
         return {**own.get(entry.get("like"), {}), **{key: value for key, value in entry.items() if key != "like"}}
 
     def measured(self, run, measure, *parts):
-        """What a measure says of the merged setting; nothing where the program refuses a setting that may be `refusable`."""
+        """The value of a measure for the merged setting; None if the program refuses a setting that is `refusable`."""
         setting = self.setting(*parts)
         if "first_rows" in setting:
             shipped = json.loads((STUDIES / f"{setting['study']}.json").read_text())
@@ -95,7 +95,8 @@ class Paper:
             raise
 
     def value(self, run, spec, *parts):
-        """What a figure or a cell shows: its measure, combined over a list, over another setting, changed as it says."""
+        """The value of a figure or a cell: its measure, combined over a list, over another setting, changed as it
+        says."""
         if "each" in spec:
             one = {key: value for key, value in spec.items() if key not in ("each", "combine")}
             return COMBINE[spec["combine"]]([self.value(run, one, *parts, part) for part in self.listed(spec["each"])])
@@ -126,7 +127,7 @@ class Paper:
         return table
 
     def band(self, run, figure, parts):
-        """Ours over what the paper leaves open; a layout that does not run has no value."""
+        """Ours over what the paper does not print; a layout that does not run has no value."""
         if not figure.get("open"):
             return None
         settings = [part for name in figure["open"] for part in self.listed(name)]

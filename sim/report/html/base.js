@@ -1,9 +1,9 @@
-// What every part of the page uses: the data, elements, colours, the tooltip, charts that follow their width.
+// What every part of the page uses: data, elements, colours, the tooltip, and charts that follow their width.
 const data = JSON.parse(document.getElementById("data").textContent);
 const report = document.getElementById("report");
 const hasCharts = typeof d3 !== "undefined";
 
-// An element; children are nodes or text, so that no name is ever read as HTML.
+// Makes an element whose children are nodes or text, so that no name is ever read as HTML.
 function el(tag, attributes, ...children) {
   const node = document.createElement(tag);
   for (const [key, value] of Object.entries(attributes || {})) {
@@ -20,7 +20,7 @@ const grouped = (value) => Math.round(value).toLocaleString("en-US");
 const percent = (share, digits = 1) => (100 * share).toFixed(digits) + " %";
 const gib = (bytes) => (bytes / 2 ** 30).toFixed(1);
 const isNumber = (value) => typeof value === "number" && Number.isFinite(value);
-const largest = (values) => values.reduce((a, b) => Math.max(a, b), -Infinity);  // of any number of values
+const largest = (values) => values.reduce((a, b) => Math.max(a, b), -Infinity);  // for any number of values
 const fixedOr = (value, digits, suffix = "") => (isNumber(value) ? value.toFixed(digits) + suffix : "–");
 
 function seconds(value) {
@@ -34,13 +34,13 @@ function tokens(value) {
   return value >= 1024 && value % 1024 === 0 ? value / 1024 + "K" : String(value);
 }
 
-// The same colour for a policy in every chart; the baseline is grey.
+// A policy has the same colour in every chart; the baseline is grey.
 function colourer(labels, baseline) {
   const others = labels.filter((label) => label !== baseline);
   return (label) => (label === baseline ? "var(--base)" : `var(--p${Math.max(0, others.indexOf(label)) % 8})`);
 }
 
-// Where a script needs the colour itself (canvas).
+// For scripts that need the colour itself (canvas).
 function cssColour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
@@ -52,14 +52,14 @@ function section(id, title, ...lead) {
   return node;
 }
 
-// Texts of the page outside of figures, data and controls.
+// Texts of the page outside figures, data and controls.
 function textsOf(root) {
   const walker = document.createTreeWalker(root, NodeFilter.SHOW_TEXT), found = [];
   while (walker.nextNode()) if (!walker.currentNode.parentNode.closest("svg, script, noscript, select, button")) found.push(walker.currentNode);
   return found;
 }
 
-// An option of the command line does not break over two lines.
+// Keeps an option of the command line on one line.
 function keepOptionsWhole(root) {
   for (const node of textsOf(root)) {
     const parts = node.data.split(/(?<![\w-])(--[a-z]+(?:-[a-z]+)*)(?![\w-])/);
@@ -67,11 +67,11 @@ function keepOptionsWhole(root) {
   }
 }
 
-// The share of a row's kernel times that is beyond the profile's samples; null where it has none.
+// The share of a row's kernel times beyond the profile's samples; null if it has none.
 const beyondOf = (row) => (row.provenance && row.provenance.predictions > 0 ? row.provenance.beyond_samples / row.provenance.predictions : null);
 const shareText = (share) => (share > 0 && share < 0.01 ? "less than 1 %" : percent(share, 0));
 
-// The texts of notes: those of an earlier version are texts alone, and a saved result may hold anything there.
+// The texts of notes. An earlier version's are plain texts, and a saved result may hold anything there.
 const noteTexts = (list) => (Array.isArray(list) ? list.map((note) => note?.text ?? note).filter((note) => typeof note === "string") : []);
 
 // The notes of a study and of its rows, each once and with its row's name.
@@ -79,7 +79,8 @@ function notesIn(notes, rows) {
   return [...new Set([...noteTexts(notes), ...rows.filter(Boolean).flatMap((row) => noteTexts(row.notes).map((note) => (note.startsWith(row.label) ? note : `${row.label}: ${note}`)))])];
 }
 
-// The notes of several, [[whose, notes]]: what all have is there once and alone, the rest once with whose it is.
+// The notes of several results, given as [[whose, notes]]. A note that all have is listed once and alone, any
+// other once with its owner.
 function notesOf(sides) {
   return [...new Set(sides.flatMap(([, notes]) => notes))].map((note) => {
     const whose = sides.filter(([, notes]) => notes.includes(note)).map(([name]) => name);
@@ -87,8 +88,7 @@ function notesOf(sides) {
   });
 }
 
-// What the reader has to know of a page's figures, in addition to what they say: how much of them is beyond the profile's
-// samples, [[what, share]], and the notes.
+// What qualifies a page's figures: the shares beyond the profile's samples, [[what, share]], and notes.
 function nextToVerdict(shares, notes) {
   const parent = document.getElementById("verdict"), known = shares.filter(([, share]) => share !== null);
   if (known.some(([, share]) => share > 0))
@@ -109,7 +109,7 @@ function select(label, options, chosen, act) {
   return el("label", {}, label, input);
 }
 
-// Puts controls anew; the one that has the keyboard keeps it.
+// Renews controls without taking the keyboard's focus from the one that has it.
 function renew(parent, ...controls) {
   const kinds = "select, button, input";
   const chosen = [...parent.querySelectorAll(kinds)].indexOf(document.activeElement);
@@ -117,7 +117,6 @@ function renew(parent, ...controls) {
   if (chosen >= 0 && parent.querySelectorAll(kinds)[chosen]) parent.querySelectorAll(kinds)[chosen].focus();
 }
 
-// A text as the name of a file.
 const fileName = (text) => `${document.title} ${text}`.toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, "").slice(0, 80);
 
 function save(name, blob) {
@@ -128,7 +127,7 @@ function save(name, blob) {
 
 const tip = document.getElementById("tip");
 
-// Lines of text next to a place of the window; the first is bold.
+// Shows lines of text at a place of the window; the first line is bold.
 function showTip(lines, x, y) {
   tip.replaceChildren(el("b", {}, lines[0]), ...lines.slice(1).filter(Boolean).map((line) => el("span", {}, line)));
   tip.hidden = false;
@@ -142,8 +141,8 @@ function hideTip() {
   tip.hidden = true;
 }
 
-// Shows the lines that `lines(datum)` gives while the pointer is over a mark. D3 6 and later give a listener the
-// event first, D3 5 keeps it aside.
+// Shows the lines of `lines(datum)` while the pointer is over a mark. D3 6 and later pass the event to a
+// listener first, D3 5 keeps it in d3.event.
 function tooltips(marks, lines, walked = true) {
   marks.on("mousemove", (first, second) => {
     const [event, datum] = first instanceof Event ? [first, second] : [d3.event, first];
@@ -153,7 +152,7 @@ function tooltips(marks, lines, walked = true) {
   if (host) marks.each(function (datum) { (host.marks = host.marks || []).push([this, () => lines(datum)]); });
 }
 
-// The same by keyboard: arrow keys go from mark to mark of the figure that has the focus.
+// Does the same by keyboard: arrow keys go from mark to mark of the figure that has the focus.
 function walkMarks(host, event) {
   const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
   if (!step || !host.marks || !host.marks.length) return;
@@ -167,7 +166,7 @@ function walkMarks(host, event) {
 
 const drawn = [];
 
-// A figure as a file: SVG with the colours that it has here, PNG of what is drawn on a canvas.
+// Saves a figure as a file: SVG with the colours that it has here, or PNG of what is drawn on a canvas.
 function saveFigure(host, name) {
   const canvas = host.querySelector("canvas");
   if (canvas) return canvas.toBlob((blob) => save(name + ".png", blob));
@@ -185,9 +184,9 @@ function saveFigure(host, name) {
   save(name + ".svg", new Blob([new XMLSerializer().serializeToString(copy)], { type: "image/svg+xml" }));
 }
 
-// A chart in `parent` that is drawn anew when its width or the theme changes: draw(host, width) fills an empty
-// element. `title` is what a screen reader says, unless what is drawn has an aria-label of its own. Below it is how to
-// save it; `place` is where the chart itself goes if that is inside something that scrolls.
+// Adds a chart to `parent` and redraws it when its width or the theme changes: draw(host, width) fills an
+// empty element. A screen reader says `title`, unless what is drawn has an aria-label of its own. Below it
+// are buttons that save it. `place` holds the chart itself if that is inside something that scrolls.
 function chart(parent, title, draw, place = parent) {
   if (!hasCharts) return null;
   const host = el("div", { class: "chart", role: "img", "aria-label": title });
@@ -227,7 +226,7 @@ function svgIn(host, width, height) {
     .attr("aria-hidden", "true");
 }
 
-// Cuts a text to a width in pixels; endOf(datum) is what stays at its end.
+// Cuts a text to a width in pixels and keeps endOf(datum) at its end.
 function fitText(selection, width, endOf = () => "") {
   selection.each(function (datum) {
     const full = this.textContent, end = endOf(datum), name = full.slice(0, full.length - end.length);
@@ -240,7 +239,7 @@ function fitText(selection, width, endOf = () => "") {
   });
 }
 
-// Light or dark: the system's unless the reader says otherwise.
+// Light or dark, as the system has it unless the reader chooses.
 function setUpTheme() {
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const button = document.getElementById("theme");

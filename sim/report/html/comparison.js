@@ -1,4 +1,4 @@
-// Two saved results: each row's speed in the second over the first, with its interval.
+// Compares two saved results: each row's speed in the second over the first, with its interval.
 
 function comparisonPage() {
   const rows = data.comparison.rows.filter((row) => isNumber(row.ratio));

@@ -1,4 +1,4 @@
-// How long tokens wait: shares of all tokens by the steps that a policy holds them back.
+// How long tokens wait: shares of all tokens by the number of steps that a policy delays them.
 
 const kDelays = [[0, 0, "at once"], [1, 1, "1 step"], [2, 3, "2–3 steps"], [4, 7, "4–7 steps"], [8, Infinity, "8 and more"]];
 

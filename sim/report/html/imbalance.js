@@ -1,4 +1,4 @@
-// Imbalance over the micro-batches of a step and over the ranks of a CP group: a dot a step.
+// Imbalance over the micro-batches of a step and over the ranks of a CP group, with one dot per step.
 
 function median(values) {
   const sorted = values.slice().sort((a, b) => a - b);
@@ -10,7 +10,7 @@ function quantile(values, share) {
   return sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))];
 }
 
-// Dots of all steps of a policy on one line, with a tick at their median.
+// Draws all steps of a policy as dots on one line, with a tick at their median.
 function dotRows(parent, title, rows, name) {
   const most = Math.max(1.05, ...rows.flatMap((row) => row.dots.map((dot) => dot.value)));
   chart(parent, `${title}: ` + rows.map((row) => `${row.label} median ${median(row.dots.map((d) => d.value)).toFixed(2)}`).join(", "),
@@ -53,7 +53,8 @@ function imbalanceSection() {
   const dotsOf = (row, key) => row.steps.filter((s) => isNumber(s[key])).map((s) => ({ value: s[key], step: s.step, seconds: s.seconds }));
   for (const [key, title] of kinds) {
     const own = rows.map((row) => ({ label: row.label, dots: dotsOf(row, key) })).filter((row) => row.dots.length);
-    if (!own.some((row) => row.dots.some((dot) => dot.value > 1.0005))) continue;  // one of each: nothing to balance
+    // with one of each there is nothing to balance
+    if (!own.some((row) => row.dots.some((dot) => dot.value > 1.0005))) continue;
     const panel = el("div", {}, el("h3", {}, title));
     panels.append(panel);
     dotRows(panel, title, own, "slowest / mean");

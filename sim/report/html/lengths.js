@@ -1,6 +1,6 @@
 // Document lengths and the work that they cause.
 
-// The bins below the one of the first percentile of documents are one with it: few have so little in them.
+// Joins the bins below the first percentile of documents into one, since few documents are in them.
 function fromFirstPercentile(all) {
   const documents = all.reduce((sum, bin) => sum + bin.documents, 0);
   let first = 0, below = 0;
@@ -17,7 +17,7 @@ function lengthsSection() {
   const series = [["documents", "documents", "var(--s1)"], ["tokens", "tokens", "var(--s3)"], ["causal_pairs", "attention (query-key pairs)", "var(--p1)"]];
   const sums = Object.fromEntries(series.map(([key]) => [key, total(key)]));
   const share = (bin, key) => bin[key] / sums[key];
-  // From the longest bin down, until half of the attention is in.
+  // Goes down from the longest bin until half of the attention is included.
   let from = bins.length, pairs = 0;
   while (from > 0 && pairs < 0.5) pairs += share(bins[--from], "causal_pairs");
   const of = (key) => bins.slice(from).reduce((sum, bin) => sum + share(bin, key), 0);

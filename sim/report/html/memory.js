@@ -1,4 +1,5 @@
-// Memory of every pipeline stage against what a GPU has: one small chart a policy, or with one stage a bar a policy.
+// Memory of every pipeline stage against what a GPU has: one small chart per policy, or with a single stage
+// one bar per policy.
 
 const kParts = ["parameters", "gradients", "optimizer", "reserve", "activations", "kv_state", "kv_gradients", "gathered_kv", "logits", "buffers"];
 const kPartColours = Object.fromEntries(kParts.map((part, i) =>
@@ -51,7 +52,7 @@ function memorySection(study) {
   }
 }
 
-// Without stages to compare: one chart, a bar a row.
+// One chart with a bar per row, for when there is only one stage.
 function memoryBars(parent, rows, titleOf, used, total, capacity, most) {
   const size = (bytes) => bytes / 2 ** 30;
   const partsOf = (row) => used.filter((part) => row.stages[0].parts[part]);

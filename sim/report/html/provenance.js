@@ -1,4 +1,4 @@
-// Where every figure comes from, and what papers printed next to ours.
+// Where every figure comes from, and what papers printed for the same figure.
 
 function publishedSection() {
   if (!data.published || !data.published.length) return;
@@ -12,7 +12,7 @@ function publishedSection() {
     data.published.map((row) => [row.label, name(row.metric) + (row.against ? ` over ${row.against}` : ""), text(row.simulated, row.metric), text(row.published, row.metric), difference(row), row.source])));
 }
 
-// Long lists of sources are folded away behind their first words.
+// Folds long lists of sources away behind their first words.
 function folded(text) {
   if (text.length <= 160) return text;
   const space = text.lastIndexOf(" ", 110);

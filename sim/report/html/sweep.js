@@ -1,4 +1,4 @@
-// A sweep: one key as lines, two as a map, more as parallel coordinates; every case in a table that sorts and filters.
+// A sweep: one key as lines, two as a map, more as parallel coordinates, and all cases in a table.
 
 function assignmentsOf(one) {
   return Object.fromEntries(one.assignments.map((text) => [text.slice(0, text.indexOf("=")), text.slice(text.indexOf("=") + 1)]));
@@ -24,7 +24,7 @@ function rowLines(row, where) {
     isNumber(row.step_seconds) ? seconds(row.step_seconds) + " a step" : "", isNumber(row.peak_memory_bytes) ? gib(row.peak_memory_bytes) + " GiB" : "", row.reason];
 }
 
-// A win counts where the interval of the fastest overlaps with no other's.
+// A win counts if the interval of the fastest overlaps with no other's.
 const standing = (one, row) => (row.label !== one.winner ? "" : one.significant ? "fastest" : "not significant");
 
 function sweepPage() {
@@ -41,7 +41,7 @@ function sweepPage() {
   contents();
 }
 
-// By size where all are numbers, else as they were given.
+// In order of size if all are numbers, else as they were given.
 function orderedValues(values) {
   const once = [...new Set(values)];
   return once.every((value) => !Number.isNaN(sizeOf(value))) ? once.sort((a, b) => sizeOf(a) - sizeOf(b)) : once;
@@ -49,7 +49,7 @@ function orderedValues(values) {
 
 function sweepFigure(sweep) {
   const { labels, keys, valuesOf } = sweep;
-  const views = [["lines", "Lines, one a policy"], ["map", "Map over two keys"], ["parallel", "Parallel coordinates"]].slice(0, Math.min(3, keys.length));
+  const views = [["lines", "Lines, one per policy"], ["map", "Map over two keys"], ["parallel", "Parallel coordinates"]].slice(0, Math.min(3, keys.length));
   const parent = section("sweep", "Over the swept keys", "A case is a policy’s where it is significantly faster than each other; where it is tied with one, the map is pale and has a question mark.",
     sweep.cases.some((one) => one.rows.some((row) => !isNumber(row.tokens_per_second_per_gpu))) ? "Where a line has a gap, a × on the axis says why, as the table does." : "");
   const longest = keys.slice().sort((a, b) => valuesOf(b).length - valuesOf(a).length);
@@ -114,14 +114,14 @@ function sweepLines(host, width, sweep, state) {
   tooltips(marks, (p) => gapLines(p, `${state.x} ${p.value}`, state.metric));
 }
 
-// Why a line has a gap.
+// Says why a line has a gap.
 function gapLines(p, where, metric) {
   if (!p.row) return [`${p.label}, ${where}`, "this case is not on this page"];
   const without = p.row.status === "ok" ? `no figure here: ${kSweepMetrics.find((m) => m[0] === metric)[1].toLowerCase()}` : "";
   return [...rowLines(p.row, where), without];
 }
 
-// The colour of a share of 0 to 1, and of text on it.
+// The colour for a share from 0 to 1, and for text on it.
 function heat(share) {
   const colours = [0, 1, 2, 3, 4].map((i) => cssColour("--s" + i));
   const at = Math.max(0, Math.min(3.999, share * 4)), i = Math.floor(at);
@@ -129,8 +129,8 @@ function heat(share) {
 }
 const textOn = (colour) => (d3.lab(colour).l > 58 ? "#111" : "#fff");
 
-// Cells of a map: [{x, y, text: [line, line], end, fill, pale, lines}]; what has no fill is empty, `end` is what stays of a first
-// line that is cut.
+// Draws a map from cells [{x, y, text: [line, line], end, fill, pale, lines}]. A cell without a fill is
+// empty; `end` is kept when a first line is cut.
 function heatMap(host, width, xs, ys, cells, xTitle, yTitle) {
   const left = Math.min(width * 0.3, 14 + 8 * largest([...ys.map((v) => String(v).length), yTitle.length / 1.2]));
   const wide = (width - left) / xs.length, tall = 44;
@@ -177,7 +177,8 @@ function sweepParallel(host, width, sweep, state) {
   const top = 12 + 16 * axisTitles(svg, axes, x, width, (axis) => (axis === state.metric ? kSweepMetrics.find((m) => m[0] === axis)[1] : shortKey(axis)));
   const y = Object.fromEntries(sweep.keys.map((key) => [key, d3.scalePoint().domain(sweep.valuesOf(key)).range([height - 16, top]).padding(0.3)]));
   y[state.metric] = d3.scaleLinear().domain(d3.extent(rows, (r) => r.row[state.metric] * scale)).nice(5).range([height - 16, top]);
-  const shift = (label) => 3.5 * (sweep.labels.indexOf(label) - (sweep.labels.length - 1) / 2);  // policies do not cover each other
+  // so that policies do not cover each other
+  const shift = (label) => 3.5 * (sweep.labels.indexOf(label) - (sweep.labels.length - 1) / 2);
   const at = (r, axis) => [x(axis), axis === state.metric ? y[axis](r.row[axis] * scale) : y[axis](r.one.values[axis]) + shift(r.row.label)];
   const lines = svg.selectAll("path.case").data(rows).join("path").attr("class", "case").attr("d", (r) => d3.line()(axes.map((axis) => at(r, axis))))
     .style("fill", "none").style("stroke", (r) => colourOf(r.row.label)).style("stroke-width", 1.8).style("stroke-opacity", (r) => (standing(r.one, r.row) === "fastest" ? 1 : 0.4));
@@ -190,10 +191,9 @@ function sweepParallel(host, width, sweep, state) {
   });
 }
 
-// Draws the titles of upright axes side by side, in as many rows as it takes for none to cover another.
-// Returns the number of rows.
+// Draws the titles of upright axes, in as many rows as none covers another, and returns that number.
 function axisTitles(svg, axes, x, width, titleOf) {
-  const ends = [];  // of each row
+  const ends = [];  // by row
   svg.selectAll("text.title").data(axes).join("text").attr("class", "title soft").attr("x", x)
     .attr("text-anchor", (_, i) => (i === 0 ? "start" : i + 1 === axes.length ? "end" : "middle")).text(titleOf).call(fitText, width / 2)
     .each(function () {
@@ -204,7 +204,7 @@ function axisTitles(svg, axes, x, width, titleOf) {
   return ends.length;
 }
 
-// Every row of every case; titles sort, the controls above leave out rows.
+// Every row of every case. Titles sort, and the controls above filter.
 function casesTable(sweep) {
   const { cases, keys, labels, valuesOf } = sweep;
   const parent = section("cases", "All cases", "All figures are simulated; the page of a case says from what.");

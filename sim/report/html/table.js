@@ -1,7 +1,7 @@
-// Tables: the figures behind a chart.
+// Tables with the figures of a chart.
 
-// `columns`: [title, is text, or its class]; rows of texts or nodes, the first cell the row's name. `of`: what a screen reader says before
-// the titles.
+// `columns` has [title, is text, or its class]; rows hold texts or nodes, and the first cell is the row's
+// name. A screen reader says `of` before the titles.
 function table(columns, rows, of = "") {
   const classOf = (kind) => (kind === true ? "text" : kind || null);
   const cell = (value, index) => el(index === 0 ? "th" : "td",
@@ -14,14 +14,14 @@ function table(columns, rows, of = "") {
     el("div", { class: "tools" }, csvButton(body, columns.map((c) => c[0]).slice(0, 2).join(" "))));
 }
 
-// The same, folded away where there is a chart to look at; it is of the last heading above it.
+// The same table, folded away behind a chart. It belongs to the last heading above it.
 function behind(parent, columns, rows, title = "Figures", of = [...parent.querySelectorAll(":scope > h2, :scope > h3")].pop().textContent) {
   const node = el("details", { open: !hasCharts }, el("summary", {}, title), table(columns, rows, of));
   parent.append(node);
   return node;
 }
 
-// What the rows that are shown hold, as CSV; numbers without their thousands' commas.
+// The visible rows as CSV, with numbers without thousands' commas.
 function csvOf(body) {
   const cell = (node) => {
     const text = node.textContent.trim();
@@ -36,7 +36,7 @@ function csvButton(body, title) {
     onclick: () => save(fileName(title) + ".csv", new Blob([csvOf(body)], { type: "text/csv" })) }, "CSV");
 }
 
-// What a cell is sorted by: a number where it begins with one (4K is 4096, 12 ms 0.012), else its text.
+// What a cell is sorted by: its number if it begins with one (4K is 4096, 12 ms 0.012), else its text.
 function sortKey(text) {
   const plain = text.trim().replaceAll(",", "");
   const [first, unit] = plain.split(/\s/);
@@ -44,7 +44,7 @@ function sortKey(text) {
   return plain === "–" ? -Infinity : Number.isNaN(size) ? plain : size;
 }
 
-// Titles become buttons that sort the rows by their column, largest number or first text first, then reversed.
+// Turns titles into buttons that sort the rows: largest number or first text first, then reversed.
 function makeSortable(body) {
   const titles = [...body.tHead.rows[0].cells];
   titles.forEach((title, column) => {

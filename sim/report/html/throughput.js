@@ -1,4 +1,4 @@
-// Tokens a second and GPU of every policy, with the interval of its speed-up, and where a step's time goes.
+// Tokens per second and GPU of every policy, with the interval of its speed-up, and where a step's time goes.
 
 function speedupText(metrics) {
   if (!isNumber(metrics.speedup)) return "";
@@ -7,7 +7,7 @@ function speedupText(metrics) {
   return `${metrics.speedup.toFixed(2)}x${range}`;
 }
 
-// The interval of a speed-up, as tokens a second.
+// The interval of a speed-up in tokens per second.
 function rateInterval(metrics) {
   if (!isNumber(metrics.speedup_low) || !isNumber(metrics.speedup_high)) return null;
   const one = metrics.tokens_per_second_per_gpu / metrics.speedup;
@@ -66,7 +66,8 @@ const kLossColours = {
   "recompute": "var(--c8)",
 };
 
-// Rows of parts that add up to the row's total: [{label, parts: [{name, share, text}]}]; a dashed line at `mark`.
+// Draws rows of parts that add up to the row's total, [{label, parts: [{name, share, text}]}]; `mark` is a
+// line.
 function stackedRows(parent, title, rows, colours, scaleEnd = 1, axisText = (share) => percent(share, 0), mark = null) {
   chart(parent, title, (host, width) => {
     const tall = 46;

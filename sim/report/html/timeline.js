@@ -1,4 +1,4 @@
-// The pipeline of a step, op by op: two panels on one time axis, so that two policies can be held side by side.
+// The pipeline of a step, op by op, in two panels on one time axis, so that two policies can be compared.
 
 const kOpNames = ["forward", "backward", "forward, dropped again", "forward, again", "weight gradients"];
 const kOpLetters = "FBDRW";
@@ -23,11 +23,11 @@ function opLines(op, lane, where) {
     documents ? `documents ${documents}` : ""];
 }
 
-// The part of a step that the panels show, in microseconds: all of it, or less once zoomed in.
+// The part of a step that the panels show, in microseconds: the whole step until the reader zooms in.
 class TimeWindow {
   constructor() { this.begin = this.end = this.whole = 0; }
 
-  // The step shown has this length now: what is in view stays, as far as the step has it.
+  // Adopts the length of the step that is shown and keeps the view as far as the step reaches.
   setWhole(whole) {
     const all = this.end - this.begin >= this.whole;
     this.whole = whole;
@@ -98,7 +98,7 @@ class TimelinePanel {
     if (this.redraw) this.redraw();
   }
 
-  // Both panels follow, once a frame.
+  // Redraws both panels, once per frame.
   zoomed(act) {
     act();
     hideTip();
@@ -109,8 +109,8 @@ class TimelinePanel {
     this.waiting = true;
   }
 
-  // A drag pans, two fingers and a double click zoom; so does the wheel with Ctrl, or where the panel has the
-  // keyboard: a page that is scrolled past does not zoom.
+  // A drag pans; two fingers and a double click zoom. The wheel zooms with Ctrl, or if the panel has the
+  // keyboard, so that scrolling past does not zoom.
   listen() {
     const host = this.scroll, pointers = this.pointers;
     const timeAt = (x) => this.x ? this.x.invert(x - host.getBoundingClientRect().left) : 0;
@@ -173,7 +173,7 @@ class TimelinePanel {
     this.mark(false);
   }
 
-  // The op that was walked to, if it is in the window.
+  // Marks the op that the keyboard has reached, if it is in the window.
   mark(speak) {
     this.marks.attr("class", (op) => (op.place === this.chosen ? "op chosen" : "op"));
     const node = this.marks.filter((op) => op.place === this.chosen).node();
@@ -182,7 +182,7 @@ class TimelinePanel {
     showTip(opLines(this.ops[this.chosen], this.drawnLane, this.row.label), box.left, box.bottom);
   }
 
-  // Arrow keys go along a stage, and from stage to stage; what is out of the window is moved into it.
+  // Arrow keys go along a stage and from stage to stage. An op outside the window is moved into it.
   walk(event) {
     const zoom = { "+": 2, "=": 2, "-": 0.5, "−": 0.5, 0: 0 }[event.key];
     if (zoom !== undefined && !event.ctrlKey) return this.zoomed(() => this.time.zoom(zoom));

@@ -46,7 +46,7 @@ function rankingSection(tune, rows) {
       fixedOr(row.metrics.mfu * 100, 1), fixedOr(row.metrics.bubble_ratio * 100, 1), fixedOr(row.metrics.token_delay_mean, 2), gib(row.metrics.peak_memory_bytes), fixedOr(100 * (beyondOf(row) ?? NaN), 1)])).open = true;
 }
 
-// What was tried, each with its layout, what it is called and how fast it is.
+// The tried candidates, each with its layout, its name and its speed.
 function triedCandidates(tune) {
   const { outcomes, keys, rows, layouts, trials, too_large, reasons } = data.search;
   const layoutOf = layouts.map(([tensor, context, pipeline, replicas, expert, values]) =>
@@ -61,12 +61,13 @@ function triedCandidates(tune) {
   return { list, ran: list.filter((one) => isNumber(one.rate)), large, keys };
 }
 
-// Why a layout does not run: a word for its cell, and what it stands for.
+// Why a layout does not run: a word for its cell, and what that word means.
 const kWhyNot = { slower: ["slower", "its candidates run, but are proven slower"], oom: ["memory", "out of memory"], states: ["states", "parameters, gradients and optimizer states alone do not fit"],
   dropped: ["dropped", "its candidates ran on few steps, and others were faster there"],
   unplaceable: ["length", "a document is too long to be placed"], refused: ["refused", "the study does not take the layout"], late: ["late", "its documents wait longer than --max-delay"] };
 
-// Degrees as a map, one a TP degree: CP down, PP across, DP as what is left; the best of all else that was tried.
+// Maps of degrees, one per TP degree: CP down, PP across, DP as what remains. A cell shows the best of all
+// other choices that were tried.
 function layoutMap(found) {
   const cells = new Map();
   const cellOf = (layout) => {
@@ -114,7 +115,7 @@ function layoutMap(found) {
   parent.append(el("details", { open: !hasCharts }, el("summary", {}, "Figures and reasons"), made));
 }
 
-// Those that nothing faster beats in what a token waits, or in what a GPU holds.
+// The candidates that nothing faster beats in a token's delay, or in a GPU's memory.
 function frontierOf(ran, cost) {
   const list = ran.filter((one) => isNumber(one[cost])).sort((a, b) => b.rate - a.rate || a[cost] - b[cost]);
   let least = Infinity;
@@ -152,7 +153,7 @@ function frontierSection(found) {
   }
 }
 
-// Below each dot of a row its value, the best first, where that covers no other; the tooltip and the table name all.
+// Writes each dot's value below it, best first, unless it covers another; tooltip and table have all.
 function nameDots(row, valued, at, y, width) {
   row.each(function (datum) {
     const taken = [];
@@ -166,7 +167,7 @@ function nameDots(row, valued, at, y, width) {
   });
 }
 
-// The best that was found with each value of a key, all else free: what the choice of that value costs.
+// The best result with each value of a key and all other keys free: what the choice of that value costs.
 function choicesSection(found) {
   if (found.ran.length < 2) return;
   const best = largest(found.ran.map((one) => one.rate));
@@ -187,7 +188,7 @@ function choicesSection(found) {
     svg.append("g").attr("class", "axis").attr("transform", `translate(0,${keys.length * tall})`).call(d3.axisBottom(x).tickValues(ticks).tickFormat((v) => percent(v, 0)).tickSize(0).tickPadding(6))
       .selectAll("text").attr("text-anchor", (v) => (x(v) < 24 ? "start" : x(v) > width - 24 ? "end" : "middle"));
     const row = svg.selectAll("g.row").data(keys).join("g").attr("class", "row").attr("transform", (_, i) => `translate(0,${i * tall})`);
-    // Grid lines only where dots are, so that none runs through a name.
+    // Grid lines only where dots are, so that no line crosses a name.
     row.append("g").attr("class", "axis").selectAll("line").data(ticks).join("line").attr("x1", x).attr("x2", x).attr("y1", 20).attr("y2", 37);
     row.append("text").attr("y", 14).text(([key]) => key).call(fitText, width * 0.4);
     row.append("text").attr("class", "soft").attr("y", 14).attr("x", width - 4).attr("text-anchor", "end").text(([, values]) => "best: " + values.reduce((a, b) => (b.share > a.share ? b : a)).value).call(fitText, width * 0.55);
@@ -218,7 +219,7 @@ function candidatesSection(tune, found) {
   progressChart(parent, tune, found);
 }
 
-// Tokens a second of what ran to its end, in the order of the search, and the best so far.
+// Tokens per second of finished candidates, in the order of the search, and the best so far.
 function progressChart(parent, tune, found) {
   const ran = found.ran.map((one) => ({ i: one.place, rate: one.rate }));
   if (ran.length < 2) return;

@@ -1,4 +1,4 @@
-// Simulated next to measured: steps by policy, op kinds, the farthest micro-batches.
+// Simulated next to measured: steps by policy, kinds of ops, and the micro-batches with the largest errors.
 
 const signed = (share) => (isNumber(share) ? (share >= 0 ? "+" : "−") + Math.abs(100 * share).toFixed(1) + " %" : "–");
 
@@ -45,7 +45,7 @@ function stepsAgainst(v) {
     v.policies.map((p) => [p.label, seconds(p.predicted_seconds), seconds(p.measured_seconds), seconds(p.noise_seconds), signed(p.error), signed(p.error_of_profile_alone), String(p.steps.length)])).open = true;
 }
 
-// Each step's own error, in the band of the limit of a policy's mean step; what repetitions leave open as a whisker.
+// Each step's error, in the band that limits a policy's mean step. A whisker shows the spread of repetitions.
 function stepByStep(v) {
   const policies = v.policies.filter((p) => p.steps.length);
   colourOf = colourer(policies.map((p) => p.label), null);

@@ -6,20 +6,19 @@
 
 namespace equipoise {
 
-// A sentence has numbers in braces: {tokens} as it is, {tokens:,} in groups of three, {seconds:3} with so
-// many digits behind the point, {mean:~1} with at most so many, {share:%1} in percent, {mean:+1} with its
-// sign, {layers:#layer} with its noun, {parts:/, } a list of notes with that between them. Where {about} is
-// in it, the note is not begun by what it is about. A kind that is only a part of other sentences has no
-// advice.
+// A sentence has numbers in braces: {tokens} as it is, {tokens:,} in groups of three, {seconds:3} with three
+// decimals, {mean:~1} with at most one. {share:%1} is a percentage, {mean:+1} has its sign, {layers:#layer}
+// is followed by its noun, and {parts:/, } is a list of notes separated by ", ". A note begins with what it
+// is about, unless {about} is in the sentence. A kind that is only a part of other sentences has no advice.
 struct Kind {
   std::string_view id;
-  std::string_view when;     // it is said
-  std::string_view numbers;  // their names, a space between two
+  std::string_view when;     // when it is said
+  std::string_view numbers;  // the names of its numbers, separated by spaces
   std::string_view sentence;
-  std::string_view advice = {};  // what to do about it
+  std::string_view advice = {};  // advice for the user
 };
 
 std::span<const Kind> kinds();
-const Kind* kind_of(std::string_view id);  // null: there is none
+const Kind* kind_of(std::string_view id);  // null if there is none
 
 }  // namespace equipoise

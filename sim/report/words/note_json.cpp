@@ -30,7 +30,7 @@ Note note_of(const json& saved) {
   if (saved.is_string()) return {"text", "", {{"text", saved.get<std::string>()}}};
   Note note{saved.at("kind").get<std::string>(), saved.at("about").get<std::string>(), {}};
   for (const auto& [name, value] : saved.at("numbers").items()) note.numbers.emplace(name, value_of(value));
-  // What this version has no words for keeps those that were saved.
+  // A note of a kind that this version does not know keeps its saved words.
   try {
     (void)text_of(note);
   } catch (const std::exception&) {

@@ -9,8 +9,8 @@ namespace equipoise {
 
 void to_json(nlohmann::json& out, const Note& note);
 
-// The note of a saved file, whose text is made again. A file of an earlier version has the text alone.
-// Throws json::exception where it is none.
+// The note of a saved file, whose text is made again. A file of an earlier version has only the text. Throws
+// json::exception if it is no note.
 Note note_of(const nlohmann::json& saved);
 
 }  // namespace equipoise

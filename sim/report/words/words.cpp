@@ -19,7 +19,7 @@ double number_of(const NoteValue& value) {
   return std::get<double>(value);
 }
 
-// At most `digits` behind the point, without zeros at the end.
+// Rounds to at most `digits` decimals and removes zeros at the end.
 std::string shortened(double value, int digits) {
   std::string text = fixed(value, digits);
   if (text.find('.') == std::string::npos) return text;

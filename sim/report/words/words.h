@@ -9,17 +9,17 @@
 
 namespace equipoise {
 
-// "ABOUT: SENTENCE; ADVICE", as the row of the note's kind has them, with its numbers in their places. A kind
-// without a row and a number that is missing are faults of this program.
+// "ABOUT: SENTENCE; ADVICE" from the row of the note's kind, with its numbers filled in. A kind without a row
+// or a missing number is a fault of this program.
 std::string text_of(const Note& note);
 
 std::vector<std::string> texts_of(const Notes& notes);
 std::string joined_texts(const Notes& notes, std::string_view between);
 
-// Why a row did not run, and what would make it, in one line.
+// Why a row did not run, and what would make it run, in one line.
 std::string reason_text(const Notes& reasons);
 
-// The text as a line of its own; empty where there is no note.
+// The text as a line of its own; empty without a note.
 std::string line_of(const std::optional<Note>& note);
 
 // A number's place in a sentence: "{tokens:,}" has the name "tokens" and the form ",".

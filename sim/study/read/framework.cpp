@@ -15,20 +15,20 @@ bool has_attention_kernel(const Profile& profile, const std::string& kernel) {
   return profile.json().contains(json::json_pointer("/tables/attention/kernels") / kernel);
 }
 
-// How far carried slowdowns are off, as far as published steps of the GPU say.
+// The error of carried slowdowns, if published steps of the GPU show it.
 Note error_there(const FrameworkPreset& preset, const Profile& profile) {
   if (!kernels_are_measured(profile))
     if (std::optional<Note> seen = preset.error_on(profile)) return *std::move(seen);
   return {"error_there_unknown", "", {}};
 }
 
-// The attention kernel that is used there; empty: the profile's default.
+// The attention kernel in use on the profile; empty for the profile's default.
 std::string kernel_on(const Framework& framework, const Profile& profile) {
   const std::string& kernel = framework.in_training.attention_kernel;
   return framework.says_kernel || has_attention_kernel(profile, kernel) ? kernel : std::string();
 }
 
-// Which kernels were measured on the profile, where GEMM was.
+// Which kernels were measured on the profile, if GEMM was.
 Notes measured_on(const Framework& framework, const Profile& profile) {
   const Measured attention = attention_measured(profile, kernel_on(framework, profile));
   const Measured elementwise = elementwise_measured(profile);
@@ -44,7 +44,7 @@ Notes measured_on(const Framework& framework, const Profile& profile) {
   return notes;
 }
 
-// What slowdowns stay although GEMM was measured: those of kernels that were not. "attention x1.89".
+// Slowdowns that stay in spite of measured GEMMs, because their kernels were not measured: "attention x1.89".
 struct Kept {
   bool attention = false, elementwise = false;
   [[nodiscard]] bool any() const { return attention || elementwise; }
@@ -205,7 +205,5 @@ Framework framework_with(FrameworkPreset preset) {
 Framework framework_of(std::string_view preset) {
   return framework_with(FrameworkPreset::load(preset));
 }
-
-// --- The keys of a study's `framework`.
 
 }  // namespace equipoise

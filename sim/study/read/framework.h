@@ -1,4 +1,4 @@
-// What a study's `framework` says: a preset by name or file, and what differs from it.
+// The `framework` of a study: a preset by name or file, and what differs from it.
 #pragma once
 
 #include <optional>
@@ -12,8 +12,8 @@
 
 namespace equipoise {
 
-// A row's step as somebody measured it, and the factor on all times of kernels with which the simulated one
-// takes as long (sim/study/anchor.h).
+// A measured step of a row, and the factor on all times of kernels with which the simulated step takes as
+// long (sim/study/anchor.h).
 struct Anchor {
   std::string row;
   double seconds = 0;
@@ -24,37 +24,37 @@ inline constexpr double kLeastAnchor = 0.5, kMostAnchor = 2;
 struct Framework {
   FrameworkPreset preset;
   bool reduce_each_micro_batch = true;
-  // What the study states in addition to the preset counts on any profile; the preset's slowdowns not on
-  // kernels that somebody measured.
+  // What the study states in addition to the preset holds on any profile. The preset's slowdowns do not hold
+  // for kernels that were measured on a machine.
   FrameworkOptions in_training;
   FrameworkOptions alone;
-  // Whether slowdowns are carried over to kernels that they were not fitted on: by default to published and
-  // derived ones, not to measured ones.
+  // Whether slowdowns are carried over to kernels on which they were not fitted. The default is yes for
+  // published and derived kernels, and no for measured ones.
   std::optional<bool> carry_slowdowns;
-  bool says_kernel = false;     // the study names the attention kernel
-  bool says_launch = false;     // and what a launch takes the host
-  bool says_slowdowns = false;  // and one or more slowdowns
+  bool says_kernel = false;     // whether the study names the attention kernel
+  bool says_launch = false;     // whether it states the host's time per launch
+  bool says_slowdowns = false;  // whether it states one or more slowdowns
   std::optional<Anchor> anchor;
   Notes notes;
 
   [[nodiscard]] SlowdownRule rule_on(const Profile& profile) const;
   // The options on a profile's GPU, for steps in this precision.
   [[nodiscard]] FrameworkOptions on(const Profile& profile, Precision precision = Precision::bf16) const;
-  // What a user must know of them there; nothing if the preset applies as it is.
+  // What a user must know of the options on this profile; nothing if the preset applies as it is.
   [[nodiscard]] Notes notes_on(const Profile& profile) const;
-  // How much slower than alone kernels run there, and how well that is known.
+  // How much slower than alone kernels run on this profile, and how well that is known.
   [[nodiscard]] Notes kernel_notes_on(const Profile& profile, Precision precision = Precision::bf16) const;
-  // How long steps predicted with these options really take. Null where the preset's own slowdowns do not
-  // count, where no published step is like them, and where a step was measured: then only ratios to it are
+  // How far real steps are from those predicted with these options. Null if the preset's own slowdowns do not
+  // apply or no published step is similar. Also null if a step was measured, since then only ratios to it are
   // predicted.
   [[nodiscard]] std::optional<ExpectedError> error_of(const StepFamily& steps, const Profile& profile) const;
-  // What the profile states of its kernels where that is all that is known (measured_errors); else empty.
+  // The errors that the profile states for its kernels (measured_errors), if nothing else is known.
   [[nodiscard]] Notes kernel_errors_on(const Profile& profile, const std::string& network = {}) const;
-  // How evenly the router is taken to load the experts' ranks there.
+  // The assumed balance of the router's load on the experts' ranks.
   [[nodiscard]] Note routing_note_on(const Profile& profile) const;
 };
 
-// A preset and nothing else.
+// A preset without changes.
 Framework framework_with(FrameworkPreset preset);
 Framework framework_of(std::string_view preset);  // by name or path. Throws UserError
 

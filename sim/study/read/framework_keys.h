@@ -8,7 +8,7 @@
 
 namespace equipoise {
 
-std::span<const Key<Anchor>> anchor_keys();  // of its `anchor`
+std::span<const Key<Anchor>> anchor_keys();
 std::span<const Key<Framework>> framework_keys();
 
 namespace keys {

@@ -18,7 +18,7 @@ using nlohmann::json;
 
 namespace {
 
-// Whether the policy makes as many micro-batches as it is told.
+// Whether the policy makes as many micro-batches as its entry says.
 bool counts_micro_batches(const PolicyRun& run) {
   const bool budgets = has_key(run.policy(), kTokensPerMicroBatch.key);
   return has_key(run.policy(), "micro_batches") &&
@@ -26,15 +26,16 @@ bool counts_micro_batches(const PolicyRun& run) {
 }
 
 bool has_effect(const std::string& key, const PolicyRun& run) {
-  if (key == "tile") return false;  // the profile prices its kernels' own tiles
-  // hbp chooses it with its groups (Algorithm 1).
+  if (key == "tile") return false;  // because the profile prices its kernels' own tiles
+  // hbp chooses it together with its groups (Algorithm 1).
   if (key == "recompute" && run.chooses_groups()) return false;
   if (key == "recompute_by_stage") return !run.has_recompute || run.recompute == Recompute::automatic;
   if (key == "context_comm") return run.pack.context > 1 || run.pack.lanes > 1;
   if (key == "stage_attention_exchange") return run.pack.stages > 1;
-  if (key == "micro_batches" && run.plan_file == kPlanOfCaller) return true;  // which its function is told
+  if (key == "micro_batches" && run.plan_file == kPlanOfCaller)
+    return true;  // the caller's function receives it
   if (key == "micro_batches" && has_key(run.policy(), key)) return counts_micro_batches(run);
-  // What orders micro-batches asks for their cost.
+  // An order of micro-batches needs their cost.
   if (key == "cost" && run.pack.order != Order::as_packed) return true;
   if (const PackParameter* row = pack_parameter(key); row != nullptr && has_key(run.policy(), key))
     return row->acts == nullptr || row->acts(run.pack);
@@ -51,7 +52,7 @@ bool batch_key_has_effect(std::string_view key, const PolicyRun& run) {
   return uses_key(run.policy(), key) || (key == "context_window" && prices_windows(run));
 }
 
-// Policies that have no use for a key of the batch, each once.
+// Policies that do not use a key of the batch, each once.
 std::vector<std::string_view> policies_without(std::string_view key, const Study& study) {
   std::vector<std::string_view> names;
   for (const PolicyRun& run : study.policies)
@@ -119,8 +120,8 @@ bool draws_experts(const Study& s) {
   return s.model.moe && (s.framework.in_training.expert_skew > 0 ||
                          s.framework.in_training.expert_router != ExpertRouter::stated);
 }
-// Whether the form of the layout or of a row has the fact, on more than one rank: those of a lane, or all,
-// which some policies group anew.
+// Whether the CP form of the layout or of a row has the property, on more than one rank. Ranks are those of a
+// lane, or all of them, which some policies regroup.
 bool has_form(const Study& s, bool ContextCommFacts::*fact) {
   const bool of_row = std::ranges::any_of(s.policies, [&](const PolicyRun& run) {
     return run.context_comm && facts_of(*run.context_comm).*fact;
@@ -190,13 +191,13 @@ void note_oversubscription(std::string_view, bool, const Study& study, Notes& no
         no_effect("cluster.network.oversubscription", "with --fidelity op --contention, and between nodes"));
 }
 
-// What cannot hide the exchanges of experts here, although the framework says that it does. Where there are
-// no exchanges that is only worth a word if the study asks for it.
+// Notes what keeps exchanges of experts exposed here, although the framework says that it hides them. Without
+// exchanges it notes this only if the study asks for it.
 void note_expert_overlap(std::string_view, bool, const Study& study, Notes& notes) {
   const ExpertOverlap overlap = study.framework.in_training.expert_overlap;
   const auto note = [&](const char* kind) { notes.push_back({kind, "", {{"overlap", name_of(overlap)}}}); };
   if (overlap == ExpertOverlap::none) return;
-  if (!study.model.moe || study.layout.expert == 1) return;  // what its row says, if it is stated
+  if (!study.model.moe || study.layout.expert == 1) return;  // which its row reports, if it is stated
   if (overlap == ExpertOverlap::shared_expert && study.model.moe->shared_width() == 0)
     note("overlap_without_shared");
   if (overlap != ExpertOverlap::dualpipe) return;
@@ -251,7 +252,7 @@ void note_recompute(std::string_view, bool, const Study& study, Notes& notes) {
     return (run.has_recompute ? run.recompute : study.layout.recompute) == Recompute::selective;
   });
   if (selective) notes.push_back({"selective_recompute", "", {}});
-  for (const PolicyRun& run : study.policies)  // where the row itself says none, that is noted with its keys
+  for (const PolicyRun& run : study.policies)  // if the row itself has none, that is noted with its keys
     if (run.recompute_by_stage && !run.has_recompute && study.layout.recompute != Recompute::automatic)
       notes.push_back(about(run.label, no_effect("recompute_by_stage", "with recompute auto")));
 }
@@ -260,7 +261,7 @@ void note_longer(std::string_view, bool stated, const Study& study, Notes& notes
   if (stated && study.batch.max_length == 0) notes.push_back({"oversize_no_effect", "", {}});
 }
 
-// A step has its documents, and so many micro-batches at least.
+// With documents_per_step a step has its documents, and at least this many micro-batches.
 void note_sequences(std::string_view key, bool stated, const Study& study, Notes& notes) {
   note_windows(key, stated, study, notes);
   const PackOptions& batch = study.batch;
@@ -268,7 +269,7 @@ void note_sequences(std::string_view key, bool stated, const Study& study, Notes
     notes.push_back({"sequences_of_documents", "", {{"sequences", batch.sequences_per_step}}});
 }
 
-// With documents_per_step: keys that shape windows and some policy has no use for.
+// With documents_per_step: keys that shape windows and that some policies do not use.
 void note_windows(std::string_view key, bool stated, const Study& study, Notes& notes) {
   if (!stated || study.batch.documents_per_step == 0) return;
   const std::string names = all_joined(policies_without(key, study));

@@ -1,7 +1,7 @@
-// Keys that a study or `pack` gives and that cannot change the result: each is told once.
+// Notes on keys of a study or `pack` that cannot change the result, each of them once.
 //
-// A key of a policy's entry has none where neither the policy nor its sharding rule uses it; those of a study
-// say so in their rows (study_keys.cpp), by one of these functions.
+// A key of a policy's entry that neither the policy nor its sharding rule uses gets no note here; a study
+// notes those in their rows (study_keys.cpp), with one of these functions.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -13,7 +13,7 @@
 
 namespace equipoise {
 
-// Where keys act that do not act in every study: Key::acting.
+// When keys act that do not act in every study: Key::acting.
 namespace acts {
 bool has_columns(const Study& study);
 bool draws(const Study& study);
@@ -25,7 +25,7 @@ bool nests(const Study& study);
 bool casts(const Study& study);
 bool disaggregates(const Study& study);
 bool has_pipeline(const Study& study);
-bool divides_stages(const Study& study);  // by framework.stage_division
+bool divides_stages(const Study& study);  // depends on framework.stage_division
 bool offloads(const Study& study);
 bool uses_host_link(const Study& study);
 bool has_no_pipeline(const Study& study);
@@ -44,7 +44,7 @@ bool takes_micro_batches(const Study& study);
 // Keys of a policy's entry that neither the policy nor its sharding rule uses (policies/policy.h).
 std::vector<std::string> idle_keys(const nlohmann::json& entry, const PolicyRun& run);
 
-// That the row does not use a key which it states.
+// A note that the row does not use a key which it states.
 Note idle_key_note(const PolicyRun& run, const std::string& key);
 
 void note_oversubscription(std::string_view key, bool stated, const Study& study, Notes& notes);

@@ -28,16 +28,16 @@
 
 namespace equipoise {
 
-// What a user should know of a key in this study, whether the file states it or not: that it has no effect.
+// What a user should know of a key in this study, even if the file does not state it: that it has no effect.
 using KeyNote = void (*)(std::string_view key, bool stated, const Study& study, Notes& notes);
 
 template <class Target>
 struct Key : Parameter<Target> {
-  nlohmann::ordered_json (*schema)() = nullptr;  // of what is no plain value, which code reads
-  std::string_view required = {};                // what an error expects of a missing key; empty: nothing
+  nlohmann::ordered_json (*schema)() = nullptr;  // for values that code reads
+  std::string_view required = {};                // what an error expects of a missing key; empty if optional
   KeyNote note = nullptr;
-  bool (*acts_in)(const Study&) = nullptr;  // whether it acts (Parameter::acts_when) in a study
-  bool is_count = false;                    // an integer in digits: no size such as 8K
+  bool (*acts_in)(const Study&) = nullptr;  // whether it has an effect (Parameter::acts_when) in a study
+  bool is_count = false;                    // an integer in digits, not a size such as 8K
 
   [[nodiscard]] constexpr Key must_be(std::string_view expected) const {
     Key made = *this;
@@ -67,7 +67,7 @@ struct Key : Parameter<Target> {
   }
 };
 
-// The value of a key that is there, as its row asks for it. Throws UserError.
+// Reads the value of a key that is there, as its row demands. Throws UserError.
 template <class Target>
 ParameterValue read_value(JsonObject& object, const Parameter<Target>& row) {
   switch (row.kind) {
@@ -89,7 +89,7 @@ ParameterValue read_value(JsonObject& object, const Parameter<Target>& row) {
   return object.text(row.key, "");
 }
 
-// Puts what the object says into `target`. Keys without a `set` are known from here on, and read elsewhere.
+// Puts the object's values into `target`. Keys without a `set` now count as known; others read them.
 template <class Row, class Target>
 void read_keys(JsonObject& object, std::span<const Row> rows, Target& target) {
   for (const Row& row : rows) {
@@ -101,14 +101,14 @@ void read_keys(JsonObject& object, std::span<const Row> rows, Target& target) {
   }
 }
 
-// Throws UserError where a key is missing that must be there.
+// Throws UserError if a required key is missing.
 template <class Target>
 void require_keys(const JsonObject& object, std::span<const Key<Target>> rows) {
   for (const Key<Target>& row : rows)
     if (!row.required.empty() && !object.has(row.key)) object.fail(row.key, std::string(row.required));
 }
 
-// Adds what the rows note of a study whose file has `object` at their place, "framework."; null: it has none.
+// Adds the rows' notes on a study whose file has `object` (or null) at their place, "framework.".
 template <class Target>
 void note_keys(std::string_view place, std::span<const Key<Target>> rows, const nlohmann::json* object,
                const Study& study, Notes& notes) {
@@ -132,7 +132,7 @@ struct MemberOf<Held Struct::*> {
   using Target = Struct;
 };
 
-// Where a key's value goes: a member, or a member of a member. `Owner`: the target, or a const one.
+// The place of a key's value: a member, or a member of a member. `Owner` is the target, or a const one.
 template <auto First, auto... Rest>
 struct Place {
   using Target = typename MemberOf<decltype(First)>::Target;
@@ -144,7 +144,7 @@ struct Place {
       Place<Rest...>::reach(target.*First, put);
   }
 };
-// Framework options are held twice (framework.h), and what a study says counts on any GPU.
+// Framework options exist twice (framework.h), and what a study says holds on any GPU.
 template <auto Member, auto... Rest>
 requires std::is_same_v<typename MemberOf<decltype(Member)>::Target, FrameworkOptions>
 struct Place<Member, Rest...> {
@@ -168,7 +168,7 @@ struct Inside<std::optional<Held>> {
   using type = Held;
 };
 
-// What a field holds; an empty text for an optional without a value.
+// The value of a field; an empty text for an optional without a value.
 template <class Held, class Field>
 ParameterValue held_by(const Field& field) {
   if constexpr (std::is_same_v<Field, typename Inside<Field>::type>)
@@ -189,7 +189,7 @@ constexpr auto row(ParameterKind kind, std::string_view key, std::string_view he
       field = static_cast<typename Inside<Field>::type>(std::get<Held>(value));
     });
   };
-  if constexpr (!std::is_same_v<Target, Framework>)  // a preset says those
+  if constexpr (!std::is_same_v<Target, Framework>)  // since a preset has those
     made.get = [](const Target& target) {
       ParameterValue value;
       Place<Path...>::reach(target, [&](const auto& field) { value = held_by<Held>(field); });
@@ -225,7 +225,7 @@ template <auto... Path>
 constexpr auto text(std::string_view key, std::string_view help) {
   return row<std::string, Path...>(ParameterKind::text, key, help);
 }
-// A key that code reads.
+// A key whose value code reads.
 template <class Target>
 constexpr Key<Target> other(std::string_view key, ordered_json (*schema)(), std::string_view help) {
   Key<Target> made;
@@ -242,7 +242,7 @@ inline ordered_json described_text(const char* description) {
   return {{"description", description}, {"type", "string"}};
 }
 
-// What the JSON Schema says of a value, and of an object with these keys and no others.
+// The JSON Schema of a value, and of an object with these keys and no others.
 inline ordered_json size_schema(std::int64_t least, std::int64_t most,
                                 std::span<const std::string_view> words = {}) {
   std::string pattern = "^[0-9]+[KkMm]?$";
@@ -250,7 +250,7 @@ inline ordered_json size_schema(std::int64_t least, std::int64_t most,
   return {{"type", {"integer", "string"}}, {"minimum", least}, {"maximum", most}, {"pattern", pattern}};
 }
 
-// A whole number without a fraction, as people write it.
+// A bound without a fraction is written as an integer.
 inline ordered_json bound_schema(double bound) {
   const auto whole = static_cast<std::int64_t>(bound);
   return static_cast<double>(whole) == bound ? ordered_json(whole) : ordered_json(bound);
@@ -281,8 +281,8 @@ inline std::string acting_help(std::string help, std::string_view acts_when) {
   return acts_when.empty() ? help : help.append("; acts only ").append(acts_when);
 }
 
-// The value of a key that is not given. Null where there is none, or where it is outside of the range, which
-// means what the help says: from the window, from memory.
+// The value of a missing key. Null if there is none, or if it is outside the range, which means what the help
+// says: from the window, from memory.
 template <class Target>
 ordered_json default_of(const Parameter<Target>& row, const Target& defaults) {
   const ParameterValue value = row.get(defaults);
@@ -303,7 +303,7 @@ ordered_json default_of(const Parameter<Target>& row, const Target& defaults) {
   return std::visit([](const auto& held) { return ordered_json(held); }, value);
 }
 
-// Puts it into the key's schema, unless the key must be said or its help says more than a value could.
+// Puts the default into the key's schema, unless the key is required or its help says more than a value.
 template <class Target>
 void add_default(const Parameter<Target>& row, const Target& defaults, ordered_json& property) {
   if (row.get == nullptr || row.help.find("by default") != std::string_view::npos) return;

@@ -1,4 +1,4 @@
-// Puts the place of a user's text in front of an error of code that does not know it.
+// Adds the place of a user's text to an error of code that does not know it.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace equipoise {
 
-// Returns what `look_up` does. A UserError of it gets `where` in front.
+// Calls `look_up` and returns its result. A UserError gets `where` in front.
 template <class LookUp>
 auto naming(const std::string& where, const LookUp& look_up) {
   try {

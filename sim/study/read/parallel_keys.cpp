@@ -168,7 +168,8 @@ RecomputeKeys read_recompute(const nlohmann::json& node, const std::string& wher
   object.finish();
   if (object.has("layers") == object.has("modules"))
     object.fail("layers", "an integer in 0..100000, or modules instead of it");
-  const Recompute of_layers = said.layers == 0 ? Recompute::none : Recompute::layers;  // no layer: nothing
+  // zero layers mean none
+  const Recompute of_layers = said.layers == 0 ? Recompute::none : Recompute::layers;
   said.mode = object.has("layers") ? of_layers : Recompute::modules;
   return said;
 }

@@ -1,4 +1,4 @@
-// The keys of a study's `parallel`, and of what a backward computes again.
+// The keys of a study's `parallel`, and of what a backward recomputes.
 #pragma once
 
 #include <array>
@@ -24,7 +24,7 @@ struct RecomputeKeys {
 
 std::span<const Key<Layout>> parallel_keys();
 RecomputeKeys read_recompute(const nlohmann::json& node, const std::string& where);  // throws UserError
-// What `node`, an object of these keys, says; the others stay as they are. Throws UserError.
+// Reads `node`, an object of these keys; members without a key keep their values. Throws UserError.
 void read_parallel(const nlohmann::json& node, const std::string& where, Layout& layout);
 
 namespace keys {
@@ -48,7 +48,7 @@ inline constexpr ContextCommHelp kContextCommHelpText = [] {
 inline constexpr std::string_view kContextCommHelp(kContextCommHelpText.text.data(),
                                                    kContextCommHelpText.size);
 
-ordered_json recompute_definition();  // what recompute_schema() refers to
+ordered_json recompute_definition();  // recompute_schema() refers to it
 ordered_json recompute_schema();
 
 }  // namespace keys

@@ -27,7 +27,7 @@ constexpr std::int64_t kMostIndex = std::int64_t{1} << 40;
 constexpr std::int64_t kMostChunks = std::int64_t{1} << 30;
 constexpr std::int64_t kMostDegree = 1 << 22;
 
-// Keys that `plan` has a use for: of the schedule, and the limit of placed documents.
+// Keys that `plan` uses: those of the schedule, and the limit of placed documents.
 constexpr PackParameter kPlanKeys[] = {kKeep, kStrictKeep, kBucketSize};
 
 constexpr Policy made_elsewhere() {
@@ -47,7 +47,7 @@ std::string expected(const std::string& where, const std::string& what, const js
   return where + ": expected " + what + ", found " + (found == nullptr ? "nothing" : shown_json(*found));
 }
 
-// A list, which may be missing where `needed` is false.
+// A list, which may be missing unless `needed`.
 const json* list_of(JsonObject& object, const char* key, bool needed) {
   const json* list = object.find(key);
   if (list == nullptr ? needed : !list->is_array()) object.fail(key, "a list");
@@ -86,7 +86,7 @@ class PlanReader {
   }
 
  private:
-  // Where an item says its place in its list, it has to be that place.
+  // If an item states its place in its list, the place must be correct.
   static void check_place(JsonObject& object, const char* key, std::size_t place) {
     const json* said = object.find(key);
     std::int64_t value = 0;
@@ -147,7 +147,7 @@ class PlanReader {
     return lane;
   }
 
-  // `before`: the one that runs before it on its lane, null if there is none.
+  // `before` is the micro-batch that runs before it on its lane, or null.
   MicroBatch read_micro_batch(const json& node, const std::string& where, const MicroBatch* before) {
     JsonObject object(node, where);
     MicroBatch m;
@@ -178,7 +178,7 @@ class PlanReader {
     return placement;
   }
 
-  // A group attends back to its first chunk's first token.
+  // A group attends back to the first token of its first chunk.
   static void read_chunk(const json& node, const std::string& where, const MicroBatch* before,
                          MicroBatch& m) {
     JsonObject object(node, where);
@@ -224,7 +224,7 @@ class PlanReader {
     }
     if (of_model >= 0) {
       const int of_stage = recomputed_.of_fullest_stage(of_model);
-      if (own >= 0 && own != of_stage && own != of_model)  // of the model: of a plan made for one stage
+      if (own >= 0 && own != of_stage && own != of_model)  // for a plan that was made for one stage
         object.fail("recompute_layers",
                     std::to_string(of_stage) +
                         ", what recompute_layers_of_model is on a stage, or only one of the two");
@@ -241,7 +241,7 @@ class PlanReader {
 
   const RecomputedLayers& recomputed_;
   bool follows_study_ = false;
-  std::optional<int> study_layers_;  // what such a file says of all micro-batches that follow the study
+  std::optional<int> study_layers_;  // what such a file says about all micro-batches that follow the study
 };
 
 std::string text_at(const json& node, const char* key) {
@@ -258,7 +258,7 @@ std::string schema_of(const json& file, const std::string& where) {
   return schema->get<std::string>();
 }
 
-// Plans are looked up by their names (a study's labels) first, then by their policies.
+// Finds a plan by its name (a study's label), else by its policy.
 std::size_t place_of(const json& plans, const std::string& where, const std::string& name) {
   std::vector<std::string> names;
   for (const json& plan : plans) {
@@ -310,7 +310,7 @@ void await_plans(Study& study) {
   for (PolicyRun& row : study.policies) {
     if (row.plan_file != kPlanOfCaller) continue;
     row.plan = std::make_shared<const Plan>();
-    // Rules that place documents need a plan made for them.
+    // Rules that place documents need a plan that was made for them.
     if (row.says("shard") || baseline == study.policies.end() || baseline->rule().places_documents) continue;
     row.shard = baseline->shard;
     row.sharding = baseline->sharding;
@@ -325,7 +325,7 @@ void give_plan(PolicyRun& row, const Study& study, const json& file, const std::
 
 PlansOfRows read_plan_files(const Study& study) {
   PlansOfRows plans;
-  std::map<std::string, json> files;  // rows may take plans of one file
+  std::map<std::string, json> files;  // because rows may use plans of one file
   std::optional<RecomputedLayers> recomputed;
   for (const PolicyRun& run : study.policies) {
     if (!run.has_plan_file() || run.plan != nullptr) continue;
@@ -364,7 +364,7 @@ std::string lane_text(std::size_t step, std::size_t lane) {
   return concatenated("steps[", step, "].lanes[", lane, "]");
 }
 
-// Whether the layout has CP groups of so many ranks.
+// The degrees of CP groups that the layout allows, for an error.
 std::string allowed_degrees(const Layout& layout, int heads, int degree) {
   const int ranks = layout.data * layout.context;
   if (degree > ranks) return "at most data x context = " + std::to_string(ranks);
@@ -377,7 +377,7 @@ std::string allowed_degrees(const Layout& layout, int heads, int degree) {
                       name_of(layout.acting_form()), ")");
 }
 
-// Barrier groups count up from 0 in the order of the lanes: that is what engines and traces run.
+// Barrier groups count up from 0 in the order of lanes, as engines and traces expect.
 void check_lanes(const Layout& layout, int heads, const PolicyRun& run) {
   const auto refuse = [&](std::size_t s, std::size_t l, const std::string& key, const std::string& allowed,
                           int found) {
@@ -399,7 +399,7 @@ void check_lanes(const Layout& layout, int heads, const PolicyRun& run) {
   }
 }
 
-// Where the plan begins and ends a piece that attends to nothing before it; sorted.
+// The pieces of the plan that attend to nothing before them, as (begin, end), sorted.
 std::vector<std::pair<std::int64_t, std::int64_t>> cuts_of(const Plan& plan) {
   std::vector<std::pair<std::int64_t, std::int64_t>> cuts;
   for (const Slice& s : plan.dropped) {

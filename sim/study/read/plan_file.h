@@ -27,40 +27,38 @@
 
 namespace equipoise {
 
-// `file` of a row whose plan the caller brings along (PolicyRun::plan), as the Python module does: nothing is
-// read.
+// `file` of a row whose plan the caller provides (PolicyRun::plan), as the Python module does.
 inline constexpr std::string_view kPlanOfCaller = "(of the caller)";
 
-// Rows whose plan the caller brings along wait for it with an empty one, sharded as the baseline unless they
-// say otherwise: so the two differ in what they pack.
+// Gives rows whose plan the caller will provide an empty one. They are sharded as the baseline unless they
+// say otherwise, so that the two differ only in what they pack.
 void await_plans(Study& study);
 
-// Gives such a row its plan: the one of that name in a file's contents, or its only one where `name` is
-// empty. Errors name the policy. Throws UserError.
+// Gives such a row its plan: the one of that name in a file's contents, or the only one if `name` is empty.
+// Errors name the policy. Throws UserError.
 void give_plan(PolicyRun& row, const Study& study, const nlohmann::json& file, const std::string& name = "");
 
-// The row of the registry that `plan` would have: it derives nothing and has no algorithm.
+// The policy of rows named `plan`: it derives nothing and has no algorithm.
 const Policy& plan_policy();
 
-// The plan of that name in a file's contents, or its only one where `name` is empty. `where` is the file.
-// Throws UserError.
+// The plan of that name in a file's contents, or its only one if `name` is empty. Throws UserError with
+// `where`.
 Plan read_plan(const nlohmann::json& file, const std::string& where, const std::string& name,
                const RecomputedLayers& recomputed);
 
-// The plans of a study's rows that have a file, by label. Throws UserError naming file and key.
+// By label, the plans of a study's rows that have a file. Throws UserError, which names file and key.
 using PlansOfRows = std::map<std::string, std::shared_ptr<const Plan>>;
 PlansOfRows read_plan_files(const Study& study);
 
-// A row that has a file, with its plan (any other row and one that has it as they are): sharded and scheduled
-// as the policy that made it would be, as far as we know that policy and the study says nothing else; a note
-// says so.
+// The row with the plan of its file, if it has one. It is sharded and scheduled as the policy that made the
+// plan would be, if we know that policy and the study says nothing else; a note says so.
 PolicyRun with_plan(PolicyRun run, const PlansOfRows& plans, Notes& notes);
 
-// Throws UserError with file, place, what was found and what is allowed. What is odd and yet runs is a note
-// without the row's label.
+// Throws UserError with file, place, what was found and what is allowed. What is unusual and still runs is a
+// note without the row's label.
 //
-// One law is milder than for our own policies: pieces of a document that run out of order are taken where
-// they are whole pieces to the plan, as --oversize split makes them.
+// One law is milder than for our own policies: pieces of a document may run out of order if the plan treats
+// them as whole pieces, as --oversize split makes them.
 void check_plan(const Layout& layout, int heads, const DocumentSet& documents, const PolicyRun& run,
                 Notes& notes);
 

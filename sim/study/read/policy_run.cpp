@@ -43,7 +43,7 @@ constexpr Preset kPresets[] = {
      {},
      true},
     {"disaggregated", "plain", "contiguous", nullptr, 0, "DistCA (arXiv 2510.18121)",
-     "Windows as they are, a run of tokens a rank, attention on any rank (context_comm disaggregated)",
+     "Windows as they are, a run of tokens per rank, attention on any rank (context_comm disaggregated)",
      ContextComm::disaggregated},
 };
 
@@ -88,7 +88,7 @@ Published read_published_source(const json& node, const std::string& where) {
   return published;
 }
 
-// One object, or a list of them, one a source.
+// Reads one object, or a list of objects with one for each source.
 std::vector<Published> read_published(const json& node, const std::string& where) {
   if (!node.is_array()) return {read_published_source(node, where)};
   std::vector<Published> list;
@@ -97,7 +97,7 @@ std::vector<Published> read_published(const json& node, const std::string& where
   return list;
 }
 
-// The keys of `plan` alone: where it is, and which.
+// Reads the keys that only `plan` has: where it is, and which one.
 void read_plan_keys(JsonObject& object, const Study& study, PolicyRun& run) {
   const std::string file = object.text("file", "");
   run.plan_name = object.text("policy", "");
@@ -113,7 +113,7 @@ void read_plan_keys(JsonObject& object, const Study& study, PolicyRun& run) {
   if (!std::filesystem::is_regular_file(run.plan_file, error)) object.fail("file", "a file that is there");
 }
 
-// Sizes of the policy that are auto: those that say so, and all of them where the entry has none.
+// Marks the policy's sizes that are auto: those that say so, or all of them if the entry has none.
 void leave_sizes_open(JsonObject& object, PolicyRun& run) {
   const std::span<const TriedSize> tried = run.policy().tried;
   for (const PackParameter& row : pack_parameters())
@@ -188,7 +188,7 @@ PolicyRun read_policy_run(const json& node, const std::string& where, const Stud
   read_parameters(object, shard_parameters(), run.sharding);
   leave_sizes_open(object, run);
   for (const auto& [key, value] : named.items()) run.typed.push_back(key);
-  if (object.has("bucket_size") && run.pack.bucket_size == 0) {  // a word, by which it is derived
+  if (object.has("bucket_size") && run.pack.bucket_size == 0) {  // a word means that it is derived
     if (run.policy().derives != Derives::bucket_size && !run.rule().places_documents)
       object.fail("bucket_size", "a number; best and memory are for gds, skrull, round-robin and dacp");
     std::erase(run.typed, "bucket_size");
@@ -220,7 +220,7 @@ Layout layout_of(const Study& study, const PolicyRun& run) {
     layout.recompute_layers = run.recompute_layers;
     layout.recompute_modules = run.recompute_modules;
   }
-  // A schedule from both ends knows no model chunks: it refuses them by itself.
+  // A schedule from both ends has no model chunks, and refuses them itself.
   layout.bidirectional = schedule_policy_of(study, run).bidirectional && layout.virtual_pipeline == 1;
   return layout;
 }

@@ -1,5 +1,5 @@
-// Reads a study: plain keys by their rows (study_keys.h); here keys that depend on others, keys that are no
-// plain value, and the refusal of keys that do not go together.
+// Reads a study. Rows of study_keys.h read plain keys; this file reads keys that depend on others or have no
+// plain value, and refuses keys that do not go together.
 #include "sim/study/read/study.h"
 
 #include <algorithm>
@@ -32,7 +32,6 @@ namespace {
 
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 50;
 
-// An object of which every key is plain.
 template <class Target>
 Target read_plain(const json& node, const std::string& where, std::span<const Key<Target>> rows) {
   JsonObject object(node, where);
@@ -43,7 +42,7 @@ Target read_plain(const json& node, const std::string& where, std::span<const Ke
   return target;
 }
 
-// A profile's name, or a path: relative to the study, where a file is there, else to where the program runs.
+// A profile's name, or a path: relative to the study if a file is there, else to the working folder.
 std::string profile_next_to(const std::string& name, const std::string& directory) {
   const bool is_path = name.find('/') != std::string::npos || name.ends_with(".json");
   const std::string near = (std::filesystem::path(directory) / name).string();
@@ -58,8 +57,7 @@ FrameworkPreset load_preset(const std::string& name, const std::string& where, c
   });
 }
 
-// The study's `framework`: a preset by name or file, and what differs from it. `node`: null where the study
-// says nothing.
+// The study's `framework`: a preset by name or file, and what differs from it. `node` may be null.
 Framework read_framework(const json* node, const std::string& where, const std::string& directory) {
   if (node == nullptr || node->is_string()) {
     const std::string name = node == nullptr ? std::string(kDefaultFramework) : node->get<std::string>();
@@ -71,11 +69,11 @@ Framework read_framework(const json* node, const std::string& where, const std::
   Framework framework =
       framework_with(load_preset(object.text("preset", kDefaultFramework), where, directory));
   read_keys(object, framework_keys(), framework);
-  constexpr double kLeastBucketMB = 0.1;  // below it, calls without end
+  constexpr double kLeastBucketMB = 0.1;  // smaller buckets would make calls without end
   if (const double bucket = framework.in_training.gradient_bucket_MB; bucket > 0 && bucket < kLeastBucketMB)
     object.fail("gradient_bucket_MB", "0 or a number in 0.1..100000.0");
   object.finish(place_of_key);
-  // What hides nothing but is named after a dispatcher is that dispatcher, unless the study names one.
+  // An option that hides nothing but names a dispatcher selects that dispatcher, unless the study names one.
   for (FrameworkOptions* options : {&framework.in_training, &framework.alone})
     if (options->expert_overlap == ExpertOverlap::deepep && !object.has("expert_dispatcher"))
       options->expert_dispatcher = ExpertDispatcher::deepep;
@@ -99,7 +97,7 @@ MoeShape read_experts(const json& node, const std::string& where, const ModelSha
   return moe;
 }
 
-// A shape written out in the study.
+// Reads a shape that the study writes out.
 ModelShape read_shape(JsonObject& object) {
   ModelShape m;
   m.name = "custom";
@@ -131,7 +129,8 @@ ModelShape read_shape(JsonObject& object) {
 // A built-in name, a config.json whose path is relative to the study's file, or a shape written out.
 ModelShape read_model(const json& node, const std::string& where, const std::string& study, Notes& notes) {
   if (node.is_string())
-    return naming(study, [&] { return builtin_model(node.get<std::string>()); });  // says "model: " itself
+    // its message begins with "model: "
+    return naming(study, [&] { return builtin_model(node.get<std::string>()); });
   JsonObject object(node, where);
   if (object.has("hidden")) return read_shape(object);
   HfSource source;
@@ -199,18 +198,17 @@ void note_prediction(const ModelShape& model, Notes& notes) {
                    {{"layers", model.mtp_layers}, {"parameters", model.parameters() - alone.parameters()}}});
 }
 
-// PyTorch's pipelining holds parameters and gradients whole: a preset that shards them everywhere else shards
-// the optimizer's states there.
+// PyTorch's pipelining keeps parameters and gradients whole. A preset that shards them elsewhere therefore
+// shards only the optimizer's states there.
 int default_zero(const Framework& framework, const Layout& layout) {
   return framework.preset.zero == 3 && layout.pipeline > 1 ? 1 : framework.preset.zero;
 }
 
-// GPUs of one replica.
 std::int64_t gpus_of_replica(const Layout& layout) {
   return layout.gpus() / layout.data;
 }
 
-// `all`: GPUs of the whole run (cluster.gpus); 0: as many as the layout has.
+// `all` is the number of GPUs of the whole run (cluster.gpus); 0: as many as the layout has.
 void read_layout(const json& node, const std::string& where, const Framework& framework, std::int64_t all,
                  Layout& layout) {
   read_parallel(node, where, layout);
@@ -219,7 +217,7 @@ void read_layout(const json& node, const std::string& where, const Framework& fr
   layout.stage_division = framework.in_training.stage_division;
   std::int64_t gpus = 1;
   for (const int axis : {layout.tensor, layout.context, layout.pipeline, layout.data}) {
-    gpus *= axis;  // both at most 2^22
+    gpus *= axis;  // cannot overflow: both are at most 2^22
     if (gpus > kMostGpus)
       throw UserError(where, ": expected tensor x context x pipeline x data of at most ", kMostGpus,
                       " GPUs, found more");
@@ -228,7 +226,8 @@ void read_layout(const json& node, const std::string& where, const Framework& fr
     layout.data = static_cast<int>(std::max<std::int64_t>(1, all / gpus_of_replica(layout)));
 }
 
-// What of a step's shape follows from the layout. `says_sequences`: the file has batch.sequences_per_step.
+// Sets the parts of a step's shape that follow from the layout. `says_sequences` means that the file has
+// batch.sequences_per_step.
 void shape_step(const Layout& layout, bool says_sequences, PackOptions& batch) {
   if (!says_sequences) batch.sequences_per_step = std::int64_t{layout.pipeline} * layout.data;
   batch.lanes = layout.data;
@@ -254,7 +253,7 @@ void read_batch(const json& node, const std::string& where, Study& study) {
     throw UserError(where, ": expected steps x sequences_per_step x context_window of at most 2^50 tokens");
 }
 
-// The row with this label, else the first row of a policy of this name.
+// The label of the row with this label, else of the first row with this policy.
 std::string label_of(const std::vector<PolicyRun>& runs, const std::string& name, const std::string& where) {
   std::vector<std::string_view> labels;
   for (const PolicyRun& run : runs) labels.push_back(run.label);
@@ -265,7 +264,7 @@ std::string label_of(const std::vector<PolicyRun>& runs, const std::string& name
                   did_you_mean(name, labels));
 }
 
-// Throws where a row's named parts do not go with the model or with the overlap of experts' exchanges.
+// Throws if a row's named parts do not go with the model or with the overlap of experts' exchanges.
 void check_modules(const PolicyRun& run, const std::string& path, const Study& study) {
   Layout layout = study.layout;
   if (run.has_recompute) {
@@ -281,7 +280,7 @@ void check_modules(const PolicyRun& run, const std::string& path, const Study& s
   check_layout(study.model, layout, path);
 }
 
-// Throws where layers that are recomputed whole would be copied to the host: of them only inputs are kept.
+// Throws if layers that are recomputed whole would be copied to the host: only their inputs are kept.
 void check_offload(const std::string& path, const Study& study) {
   if (study.layout.activation_offload == 0) return;
   for (const PolicyRun& run : study.policies) {
@@ -293,7 +292,7 @@ void check_offload(const std::string& path, const Study& study) {
   }
 }
 
-// Throws where cluster.gpus is not what the layout has.
+// Throws if cluster.gpus is not the layout's number.
 void check_gpus(const std::string& path, const Study& study) {
   const std::int64_t gpus = study.cluster.gpus, replica = gpus_of_replica(study.layout);
   if (gpus == 0 || study.layout.gpus() == gpus) return;
@@ -305,8 +304,8 @@ void check_gpus(const std::string& path, const Study& study) {
                   ", or none, since it follows from that; found ", study.layout.data);
 }
 
-// Throws for keys that are allowed one by one and do not go together; `training`: those of lora and frozen.
-// Rows whose preset asks in vain for an exchange of attention run without it.
+// Throws for keys that are allowed one by one and do not go together. `training` has those of lora and
+// frozen. Rows whose preset asks for an exchange of attention that cannot run go without it.
 void check_together(const std::string& path, const std::string& training, Study& study) {
   check_gpus(path, study);
   const PackOptions& batch = study.batch;
@@ -352,8 +351,7 @@ void find_impossible(const std::string& path, const std::string& training, Study
   }
 }
 
-// In the order in which users know them: the trace's, the network's, the framework's, the layout's, the
-// rows', the batch's.
+// In the order in which users know them: trace, network, framework, layout, rows, batch.
 void note_all_keys(const json& file, Study& study) {
   const auto under = [](const json* node, const char* key) -> const json* {
     if (node == nullptr || !node->is_object()) return nullptr;
@@ -467,7 +465,7 @@ void set_study_key(json& file, const std::string& assignment) {
   if (equals == std::string::npos || equals == 0)
     throw UserError("--set ", assignment, ": expected key=value, e.g. parallel.context=4");
   json value = json_or_word(assignment.substr(equals + 1), "--set " + assignment.substr(0, equals));
-  // "framework": "fsdp" with --set framework.KEY=...: that preset, and what differs from it.
+  // "framework": "fsdp" with --set framework.KEY=... becomes that preset with the difference.
   if (assignment.starts_with("framework.") && file.contains("framework") && file["framework"].is_string())
     file["framework"] = json{{"preset", file["framework"]}};
   json* node = &file;

@@ -213,11 +213,11 @@ constexpr Key<Cluster> kClusterKeys[] = {
         "chooses: sizes from memory, recompute auto, tune, what would make a row run; a plan that needs it "
         "runs and is marked memory_tight"),
     number<&Cluster::dollars_per_gpu_hour>("dollars_per_gpu_hour", 0, 1e6,
-                                           "What a GPU costs an hour: a column shows what 10^9 tokens cost"),
+                                           "What a GPU costs per hour: a column shows what 10^9 tokens cost"),
     other<Cluster>(
         "watts", schema_of<watts_keys>,
-        "What a GPU's board draws by what it does, instead of the profile's power: columns show joules a "
-        "token, kWh a step and mean watts a GPU"),
+        "What a GPU's board draws by what it does, instead of the profile's power: columns show joules per "
+        "token, kWh per step and mean watts per GPU"),
 };
 
 constexpr Key<Study> kBatchKeys[] = {
@@ -401,7 +401,7 @@ void walk(const ordered_json& schema, const std::string& path, const ordered_jso
   if (schema.contains("$ref")) {
     const std::string name = schema["$ref"].get<std::string>().substr(kPlace.size());
     if (name != "figure")
-      walk(definitions[name], path, definitions, visit);  // docs/reference/columns.md says what those are
+      walk(definitions[name], path, definitions, visit);  // docs/reference/columns.md explains those
     return;
   }
   if (schema.contains("anyOf"))

@@ -1,4 +1,4 @@
-// What a step trains of a model: `lora` and `frozen`.
+// Which parts of a model a step trains: `lora` and `frozen`.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@
 
 namespace equipoise {
 
-// Fills model.training, and notes how much of the model is trained. Returns why a step cannot train so much
-// of the model and no more; empty where it can. Throws UserError for a wrong key.
+// Fills model.training, and notes how much of the model is trained. Returns why a step cannot train exactly
+// that part of the model; empty if it can. Throws UserError for a wrong key.
 std::string read_training(JsonObject& file, const std::string& path, ModelShape& model, Notes& notes);
 
-// The words of a list, as the bits of a set; `more` is what else the list may have. Throws UserError.
+// The words of a list as the bits of a set; `more` names other allowed items. Throws UserError.
 std::uint32_t read_words(const nlohmann::json& list, JsonObject& object, std::string_view key,
                          std::span<const std::string_view> words, const std::string& more = "");
 

@@ -47,7 +47,7 @@ StepBound::StepBound(const RunModels& models, const PolicyRun& row, bool splits_
     frozen_[v % stages] += frozen[v];
     recomputed_[v % stages] += recomputed.of_stage(static_cast<int>(v), kStudyRecompute);
   }
-  // From both ends: each micro-batch goes through one of a rank's two blocks, at least the smaller one.
+  // From both ends each micro-batch goes through one of a rank's two blocks; the smaller one is the bound.
   for (std::size_t s = 0; s < stages && layout.bidirectional; ++s) {
     const auto of_block = [&](std::size_t v) {
       return recomputed.of_stage(static_cast<int>(v), kStudyRecompute);
@@ -80,7 +80,7 @@ StepBound::Work StepBound::work_of(const MicroBatch& micro_batch, int context) c
     if (!costs_.layout().evens_out_stages())
       work.pairs += visible_pairs(slice, micro_batch.chunk, costs_.model().reach());
   }
-  // A rank's queries against another's block are priced as a causal call of as many pairs, rounded.
+  // A rank's queries on another rank's block are priced as a causal call with as many pairs, rounded.
   if (context > 1 && costs_.layout().acting_facts().by_blocks)
     work.pairs = std::max(0.0, work.pairs - static_cast<double>(tokens) * ranks);
   work.tokens = static_cast<double>(tokens) / ranks;
@@ -106,7 +106,7 @@ double StepBound::stage_seconds(std::size_t stage, const Work& sum, double fill_
       costs_.layout().acting_facts().by_blocks ? std::max(pairs, sum.exchange) : pairs + sum.exchange;
   double seconds = tokens_of(of_stage_[stage]) + layers_[stage] * attended +
                    layers_before_[stage] * (fill_forward + fill_backward);
-  // Layers that no backward reaches have a forward alone, its exchanges not counted.
+  // Layers that no backward reaches count only a forward, without its exchanges.
   const double forward_pairs = least_.forward_pair * sum.pairs;
   if (frozen_[stage] + frozen_before_[stage] > 0) {
     const double backward = tokens_of(least_.layer) + attended - again_of(least_.layer) - forward_pairs;
@@ -130,7 +130,7 @@ double StepBound::lane_seconds(const Lane& lane) const {
     sum.tokens += work.tokens;
     sum.pairs += work.pairs;
     sum.exchange += work.exchange;
-    // A split backward hands on its input's gradient before half of the products are made.
+    // A split backward passes on its input's gradient before half of its products are done.
     const double share = splits_backward_ ? 0 : 1;
     fill_forward =
         std::min(fill_forward, least_.layer.forward_token * work.tokens + least_.forward_pair * work.pairs);
@@ -145,7 +145,7 @@ double StepBound::lane_seconds(const Lane& lane) const {
   return most;
 }
 
-// The work of all lanes of a group, spread evenly over all replicas.
+// The mean over all replicas of the work of a group's lanes.
 double StepBound::mean_seconds(const Step& step, int barrier_group) const {
   Work sum;
   bool recomputes = true;
@@ -184,7 +184,7 @@ double StepBound::seconds(const Step& step) const {
 
 double StepBound::even_seconds(double tokens, double pairs, bool recomputes, bool exchanges) const {
   const Layout& layout = costs_.layout();
-  if (layout.evens_out_stages()) pairs = 0;  // no stage has to compute its own
+  if (layout.evens_out_stages()) pairs = 0;  // because no stage has to compute its own attention
   if (costs_.layout().acting_facts().by_blocks) pairs = std::max(0.0, pairs - tokens * replicas_);
   Work sum{tokens / replicas_, pairs / replicas_, tokens / replicas_, 0};
   if (exchanges) sum.exchange = tokens / layout.data * least_exchange_seconds(costs_, layout.context);
@@ -232,7 +232,7 @@ StepBound::Beyond StepBound::beyond_least(double rank_tokens) const {
       backward += count * seconds();
     }
   } catch (const UserError&) {
-    return {};  // a profile that does not reach so far
+    return {};  // for a profile that does not reach so far
   }
   const auto n = static_cast<double>(tokens);
   return {std::max(0.0, forward - n * (least.forward_token + least.forward_arrived)) / layers,

@@ -29,23 +29,22 @@ namespace equipoise {
 
 class StepBound {
  public:
-  // `near`: how close the costs of tokens are to those of the best micro-batch. The default is for searches
-  // that ask for thousands of bounds.
+  // `near` is how close the costs of tokens come to the best micro-batch's. The default is for searches,
+  // which need thousands of bounds.
   StepBound(const RunModels& models, const PolicyRun& row, bool splits_backward, double near = kNear)
       : StepBound(models, row, splits_backward, least_costs(models.costs, near)) {}
-  // `least` depends on the layout alone, so that many rows share it.
+  // `least` depends only on the layout, so that many rows share it.
   StepBound(const RunModels& models, const PolicyRun& row, bool splits_backward, const LeastCosts& least);
   static constexpr double kNear = 0.85;
 
-  // Seconds that the step takes at least.
   [[nodiscard]] double seconds(const Step& step) const;
   // The least time of any plan of so many tokens with so many visible pairs, spread evenly over all GPUs.
   // `recomputes`: as the layout does, in every micro-batch. `exchanges`: K and V of all documents, on the
   // layout's CP ranks.
   [[nodiscard]] double even_seconds(double tokens, double pairs, bool recomputes, bool exchanges) const;
   // The least time of any plan of these documents on this layout that leaves them whole, however it delays,
-  // places or orders them: their work spread evenly over all GPUs, and the longest one alone on the CP ranks
-  // of all lanes, forward through all stages and back.
+  // places or orders them. It is the larger of two times: the work spread evenly over all GPUs, and the
+  // longest document alone on the CP ranks of all lanes, forward through all stages and back.
   [[nodiscard]] double run_seconds(const DocumentSet& documents) const;
   // No bound: what even plans of whole micro-batches come near to, with the exchanges that most rows make and
   // a pipeline that `micro_batches` of a lane fill in each of `steps` steps. Of models with experts, whose
@@ -56,13 +55,13 @@ class StepBound {
   struct Work {
     double tokens = 0, pairs = 0;  // of a rank
     double arrived = 0;            // tokens at experts that lanes share
-    double exchange = 0;           // seconds of a layer
+    double exchange = 0;           // seconds per layer
   };
   [[nodiscard]] Work work_of(const MicroBatch& micro_batch, int context) const;
   [[nodiscard]] double lane_seconds(const Lane& lane) const;
   [[nodiscard]] double mean_seconds(const Step& step, int barrier_group) const;
-  // What of a layer is not attention, forward and backward, for a rank's share of one micro-batch: more than
-  // the least of it. Mean of the model's layers.
+  // What of a layer is not attention, forward and backward, for a rank's share of one micro-batch, beyond its
+  // bound. It is a mean over the model's layers.
   struct Beyond {
     double forward = 0, backward = 0;
   };
@@ -71,18 +70,18 @@ class StepBound {
                                      double fill_backward, bool recomputes) const;
 
   LeastCosts least_;
-  std::vector<LeastCosts::Layer> of_stage_;  // all layers of a stage together
+  std::vector<LeastCosts::Layer> of_stage_;  // by stage, summed over its layers
   const LayerCosts& costs_;
   bool exchanges_ = false, splits_backward_ = false;
-  bool recomputes_ = true;                      // all as the layout says
+  bool recomputes_ = true;                      // whether every layer recomputes as the layout says
   int replicas_ = 1;                            // data x context
-  std::vector<double> layers_;                  // of each stage
-  std::vector<double> recomputed_;              // of those, as the layout has it
-  std::vector<double> layers_before_;           // of the virtual stages that its first op waits for
-  std::vector<double> frozen_, frozen_before_;  // of both, those that no backward reaches
+  std::vector<double> layers_;                  // by stage
+  std::vector<double> recomputed_;              // of those, recomputed ones by the layout
+  std::vector<double> layers_before_;           // layers of the virtual stages before its first op
+  std::vector<double> frozen_, frozen_before_;  // layers of the two lists above that no backward reaches
 };
 
-// Visible pairs of a query and a key of slices as documents of their own; a model's sliding window bounds
+// Visible pairs of a query and a key if slices are documents of their own. A model's sliding window bounds
 // what a query sees.
 double visible_pairs(const Slice& slice, const Chunk& chunk, Reach reach);
 double visible_pairs(const DocumentSet& documents, Reach reach);

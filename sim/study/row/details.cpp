@@ -17,13 +17,13 @@
 namespace equipoise {
 namespace {
 
-constexpr std::size_t kOpsOfMicroBatch = 3;  // a micro-batch's text is as long as that of so many ops
+constexpr std::size_t kOpsOfMicroBatch = 3;  // a micro-batch's text is as long as that of this many ops
 
 Picoseconds seconds_of(const PolicyResult& row, int step) {
   return row.steps[at(step)].times.makespan;
 }
 
-// Full steps by time; all of them where there is no full one.
+// Full steps in order of time, or all steps if none is full.
 std::vector<int> steps_by_time(const PolicyResult& row) {
   const bool any_full = std::find(row.tail.begin(), row.tail.end(), char{0}) != row.tail.end();
   std::vector<int> steps;
@@ -38,7 +38,7 @@ struct Choice {
   std::string why;
 };
 
-// The most telling first; a step chosen twice has both reasons.
+// The most informative first; a step that is chosen twice has both reasons.
 std::vector<Choice> choose(const PolicyResult& row, const std::vector<int>& by_time) {
   std::vector<Choice> choices;
   const auto add = [&](int step, const std::string& why) {
@@ -70,7 +70,7 @@ DrawnLane draw_lane(const Lane& lane, int number, std::span<const Picoseconds> f
     drawn.micro_batches.push_back(std::move(own));
   }
   std::ranges::stable_sort(ops, {}, [](const StageOp& op) { return std::pair(op.stage, op.start); });
-  for (StageOp& op : ops) op.ranks = {};  // the page draws whole stages
+  for (StageOp& op : ops) op.ranks = {};  // the page draws whole stages, not ranks
   drawn.ops = std::move(ops);
   return drawn;
 }
@@ -88,7 +88,7 @@ DrawnStep draw_step(const Step& step, const Choice& choice, const StepTimes& tim
   DrawnStep drawn{choice.step, choice.why, times.makespan, times.pipeline, 0, {}};
   std::map<int, std::vector<StageOp>> ops;
   for (const StageOp& op : times.ops) ops[op.lane].push_back(op);
-  std::vector<std::size_t> first(step.lanes.size());  // of the lane's micro-batches among all of the step
+  std::vector<std::size_t> first(step.lanes.size());  // by lane: its first micro-batch among all of the step
   for (std::size_t l = 0, count = 0; l < step.lanes.size(); ++l) {
     first[l] = count;
     count += step.lanes[l].micro_batches.size();
@@ -115,7 +115,7 @@ using nlohmann::ordered_json;
 constexpr std::size_t kListed = 10;
 
 double seconds(Picoseconds time) {
-  return to_seconds(time);  // as steps.csv
+  return to_seconds(time);  // in the unit of steps.csv
 }
 
 // What the step would take if an axis, a stage or the heaviest micro-batch were free. Under contention each
@@ -157,7 +157,7 @@ ordered_json if_free_json(const OpStepSimulator& op, const PathShares& shares,
   return if_free;
 }
 
-// What sets one step's time.
+// Describes what sets one step's time.
 ordered_json path_json(const Step& step, std::size_t number, const OpStepSimulator& op) {
   const std::vector<PathSegment> path = op.critical_path();
   const PathShares shares = share_path(op.program(), path);
@@ -191,7 +191,7 @@ ordered_json path_json(const Step& step, std::size_t number, const OpStepSimulat
   out["if_free"] = if_free_json(op, shares, heaviest);
   return out;
 }
-// Fills what is looked at: the steps chosen, what every stage holds, how long tokens wait. `recorded`: steps
+// Fills in the chosen steps, the memory of every stage, and how long tokens wait. `recorded` holds the steps
 // that were recorded already, from step 0.
 void look_closer(const StudyRow& row, const PolicyResult& result, const RunStudyOptions& options,
                  const std::vector<StepResult>& recorded, StepRunner& runner, RowDetails& details) {
@@ -224,7 +224,7 @@ void make_folder(const std::filesystem::path& folder, const std::filesystem::pat
   if (error) throw UserError("--out ", out.string(), ": cannot be created: ", error.message());
 }
 
-// The files of the first steps. Returns the first step, with its ops.
+// Writes the files of the first steps. Returns the first step, with its ops.
 std::vector<StepResult> write_steps(const StudyRow& row, const Plan& plan, const DetailOptions& options,
                                     bool strict_keep, StepRunner& runner, std::string& critical_path) {
   const RunModels& models = *row.models;

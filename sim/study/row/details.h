@@ -17,7 +17,7 @@ namespace equipoise {
 
 // Simulates the first steps once more, writes what options.details asks for, and looks closer at the chosen
 // steps. `result` has its steps, its peak and its plan; `rule` is the one that ran. Under contention, where a
-// step is dear, only the steps written are looked at. Throws UserError where a file cannot be written.
+// step is dear, only the steps written are examined. Throws UserError where a file cannot be written.
 void add_details(const StudyRow& row, const ShardRule& rule, const RunStudyOptions& options,
                  PolicyResult& result);
 
@@ -25,7 +25,7 @@ void add_details(const StudyRow& row, const ShardRule& rule, const RunStudyOptio
 void show_slowest_step(const StudyRow& row, const ShardRule& rule, const RunStudyOptions& options,
                        const PolicyResult& result);
 
-// The label of a row, or the name of a case, as the name of a file or folder.
+// A row's label, or a case's name, as the name of a file or folder.
 std::string file_name(const std::string& label);
 
 }  // namespace equipoise

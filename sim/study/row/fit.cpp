@@ -15,7 +15,7 @@ namespace equipoise {
 namespace {
 
 struct Change {
-  std::string key;  // of the study, by which a second change of it is known
+  std::string key;  // the study's key, by which a second change of it is recognized
   Note note;
   std::function<void(Study&, PolicyRun&)> apply;
 };
@@ -42,7 +42,7 @@ class Search {
       if (end.status == RowStatus::ok) seconds_.emplace_back(notes_of(changes), end.seconds_per_token);
       return end.status == RowStatus::ok;
     } catch (const UserError&) {
-      return false;  // a layout that the model or the cluster does not allow
+      return false;  // the model or the cluster does not allow this layout
     }
   }
 
@@ -63,7 +63,7 @@ class Search {
     return {change(most).note};
   }
 
-  // Each entry is a set of changes made together.
+  // Tries sets of changes; each entry is made together.
   [[nodiscard]] Notes first_of(const std::vector<std::vector<Change>>& choices) const {
     for (const std::vector<Change>& changes : choices)
       if (runs(changes)) return notes_of(changes);
@@ -71,12 +71,12 @@ class Search {
   }
 
   [[nodiscard]] const FailedRow& row() const { return row_; }
-  // What a token took with these changes, which ran.
+  // The time per token with these changes, which ran.
   [[nodiscard]] double seconds_per_token(const Notes& changes) const {
     const auto with = [&](const auto& ran) { return ran.first == changes; };
     return std::ranges::find_if(seconds_, with)->second;
   }
-  // Every key that was changed in vain, at the value tried last.
+  // All keys that were changed in vain, with the last value tried.
   [[nodiscard]] Notes in_vain() const { return notes_of(tried_); }
 
  private:
@@ -93,14 +93,14 @@ class Search {
   const FailedRow& row_;
   const TryRow& try_row_;
   mutable std::vector<Change> tried_;
-  mutable std::vector<std::pair<Notes, double>> seconds_;  // by the changes
+  mutable std::vector<std::pair<Notes, double>> seconds_;  // by changes
 };
 
 std::string quoted(std::string_view word) {
   return concatenated('"', word, '"');
 }
 
-// Whether the key's value comes from memory since the study does not give it.
+// Whether memory derives the key's value, since the study does not give it.
 bool is_derived(const PolicyRun& run, std::string_view key) {
   const Derives derives = run.policy().derives;
   return !run.says(key) && key == key_of(derives) && derives != Derives::groups;
@@ -160,7 +160,7 @@ Change zero(int level) {
   return set_key("parallel.zero", level, [level](Study& s, PolicyRun&) { s.layout.zero = level; });
 }
 
-// Sharding of states, alone and with all layers recomputed; the level that asks least first.
+// Shards states more, alone and with all layers recomputed, the least demanding level first.
 std::vector<std::vector<Change>> more_sharding(const Study& study, const Change& full) {
   std::vector<std::vector<Change>> choices;
   for (int level = study.layout.zero + 1; level <= 3; ++level) choices.push_back({zero(level)});
@@ -182,7 +182,7 @@ Notes offloaded_optimizer(const Search& search, const Change& full) {
   return found;
 }
 
-// What follows from the degrees is changed, too.
+// Changes what follows from the degrees, too.
 void set_degrees(Study& study, PolicyRun& run, int context, int data) {
   study.layout.context = context;
   study.layout.data = data;
@@ -193,12 +193,12 @@ void set_degrees(Study& study, PolicyRun& run, int context, int data) {
   }
 }
 
-enum class Gpus { as_many, more };  // CP ranks instead of replicas, or in addition
+enum class Gpus { as_many, more };  // whether CP ranks replace replicas or are added
 constexpr int kMostContextFactor = 8;
 
 std::vector<std::vector<Change>> more_context(const Study& study, const Change& full, Gpus gpus) {
   std::vector<std::vector<Change>> choices;
-  if (gpus == Gpus::more && study.cluster.gpus > 0) return choices;  // their number is fixed
+  if (gpus == Gpus::more && study.cluster.gpus > 0) return choices;  // the study fixes their number
   for (int factor = 2; factor <= kMostContextFactor; factor *= 2) {
     const int context = study.layout.context * factor;
     if (gpus == Gpus::as_many && study.layout.data % factor != 0) break;
@@ -219,7 +219,7 @@ std::vector<std::vector<Change>> more_context(const Study& study, const Change& 
   return choices;
 }
 
-// hbp's groups as typed, on more ranks each: the study's CP degree is not theirs.
+// Puts hbp's groups on more ranks each; the study's CP degree does not change them.
 Notes wider_groups(const Search& search) {
   const PolicyRun& run = search.row().run;
   const std::vector<Group>& typed = run.pack.groups;
@@ -252,12 +252,12 @@ Notes when_out_of_memory(const Search& search) {
   return found;
 }
 
-// The policy's own change that leaves room for the longest document.
+// The policy's own change that makes room for the longest document.
 std::vector<std::vector<Change>> room_for_longest(const FailedRow& row) {
   const PolicyRun& run = row.run;
   if (run.policy().room_for == nullptr) return {};
   const Room room = run.policy().room_for(run.pack, row.longest_document);
-  if (is_derived(run, room.key)) return {};  // from memory: a larger value does not stay
+  if (is_derived(run, room.key)) return {};  // memory derives it, so a larger value would be overwritten
   return {{{std::string(room.key), room.change, [options = room.options](Study& s, PolicyRun& r) {
               r.pack = options;
               s.batch.context_window = options.context_window;
@@ -271,7 +271,7 @@ Change oversize(Oversize kind, const char* name) {
 Notes when_unplaceable(const Search& search) {
   const Study& study = search.row().study;
   Notes found = search.first_of(room_for_longest(search.row()));
-  if (found.empty()) found = more_recompute(search);  // L_max and BucketSize come from memory
+  if (found.empty()) found = more_recompute(search);  // because memory derives L_max and BucketSize
   for (const Gpus gpus : {Gpus::as_many, Gpus::more})
     if (found.empty())
       found = search.first_of(more_context(study, recompute_layers(study.model.all_layers()), gpus));
@@ -284,7 +284,7 @@ Notes when_refused(const Search& search) {
   const Study& study = search.row().study;
   const Layout& layout = study.layout;
   std::vector<std::vector<Change>> changes;
-  // As many micro-batches a lane as the next multiple of the stages.
+  // The next multiple of the stages as the number of micro-batches per lane.
   const std::int64_t per_round = std::int64_t{layout.pipeline} * layout.data * study.batch.micro_batch_size;
   const std::int64_t sequences = (study.batch.sequences_per_step / per_round + 1) * per_round;
   if (study.batch.sequences_per_step % per_round != 0)
@@ -305,7 +305,7 @@ Notes when_refused(const Search& search) {
   return search.first_of(changes);
 }
 
-// How much slower the row is with the changes than with enough memory; empty where either is unknown.
+// How much slower the row is with the changes than with enough memory; empty if either is unknown.
 Notes cost_of(const Search& search, const Notes& changes) {
   if (!search.row().with_enough_memory) return {};
   const double seconds = search.seconds_per_token(changes), without = search.row().with_enough_memory();

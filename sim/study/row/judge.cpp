@@ -20,7 +20,7 @@ bool peak_is_fp8(const Layout& layout, const DeviceFacts& device) {
   return layout.precision == Precision::fp8 && device.peak_fp8_tflops > 0;
 }
 
-// Where memory ends, and by how much. `why`: what breaks that is not the modelled peak.
+// Where memory ends, and by how much. `why` names a limit other than the modelled peak.
 Note memory_note(const OutOfMemory& fault, std::optional<Note> why) {
   const auto GiB = [](double bytes) { return bytes / kGiB; };
   Note note{"needs_memory",
@@ -63,7 +63,7 @@ void judge_memory(PolicyResult& result) {
   result.metrics.peak_memory_bytes = result.peak.parts.total();
 }
 
-// Mean over full steps; over all where there are only tails.
+// Means over full steps, or over all if there are only tails.
 void average_gpus(const Plan& plan, PolicyResult& result) {
   const bool any_full = std::ranges::any_of(result.tail, [](char tail) { return tail == 0; });
   double steps = 0;
@@ -79,7 +79,7 @@ void average_gpus(const Plan& plan, PolicyResult& result) {
   result.gpu_tensor = static_cast<int>(result.gpu_compute.size()) / (l.pipeline * l.data * l.context);
 }
 
-// A run that does not fit has no step time; what follows from the plan alone stays.
+// A run that does not fit has no step time; what follows from the plan alone remains.
 Metrics without_times(const Metrics& m) {
   Metrics kept;
   static_cast<PlanMetrics&>(kept) = m;
@@ -87,12 +87,11 @@ Metrics without_times(const Metrics& m) {
   return kept;
 }
 
-// Whether other lanes have no say in when a lane's ops run.
+// Whether no other lane affects when a lane's ops run.
 bool runs_alone(const Layout& layout, const Lane& lane) {
   return !lanes_synchronize(layout) && lane.barrier_group == 0;
 }
 
-// The step with the micro-batches of one lane alone.
 Step only_lane(const Step& step, std::size_t number) {
   Step alone;
   for (const Lane& lane : step.lanes) alone.lanes.push_back({lane.context, {}, lane.barrier_group});
@@ -130,7 +129,7 @@ PeakMoment find_peak(const StudyRow& row, const PolicyResult& result, const Plan
   return moment;
 }
 
-// Full steps with fewer micro-batches than lanes, and the GPUs that have nothing to do in them.
+// Notes full steps that have fewer micro-batches than lanes, and the GPUs that are idle in them.
 std::optional<Note> idle_note(const Plan& plan, const Layout& layout) {
   double steps = 0, full = 0, micro_batches = 0, lanes = 0, idle = 0;
   for (const Step& step : plan.steps) {
@@ -162,13 +161,13 @@ std::optional<Note> idle_note(const Plan& plan, const Layout& layout) {
                {"gpus", layout.gpus()}}};
 }
 
-// Steps whose lanes wait for each other in every micro-batch and have unlike numbers of them. A lane without
-// any takes no part.
+// Counts steps whose lanes wait for each other in every micro-batch and have different numbers of them. A
+// lane without any takes no part.
 std::optional<Note> unequal_note(const Plan& plan, const Layout& layout) {
   if (!lanes_synchronize(layout)) return {};
   std::int64_t steps = 0, most = 0, least = 0;
   for (const Step& step : plan.steps) {
-    std::map<int, std::pair<std::int64_t, std::int64_t>> counts;  // least and most, by barrier group
+    std::map<int, std::pair<std::int64_t, std::int64_t>> counts;  // fewest and most, by barrier group
     for (const Lane& lane : step.lanes) {
       const auto own = static_cast<std::int64_t>(lane.micro_batches.size());
       const auto [group, fresh] = counts.try_emplace(lane.barrier_group, own, own);
@@ -187,7 +186,7 @@ std::optional<Note> unequal_note(const Plan& plan, const Layout& layout) {
               {{"steps", steps}, {"of", plan.steps.size()}, {"most", most}, {"least", least}}};
 }
 
-// The tokens that the row's policy fills a micro-batch with at most; 0: as many as come.
+// The most tokens that the row's policy puts into a micro-batch; 0 if it has no limit.
 std::int64_t limit_of(const MicroBatch& micro_batch, const PolicyRun& run) {
   if (micro_batch.pack_length > 0) return micro_batch.pack_length;
   if (const TokenBudget& budget = run.pack.of<TokenBudget>(); budget.tokens_per_micro_batch > 0)
@@ -195,7 +194,7 @@ std::int64_t limit_of(const MicroBatch& micro_batch, const PolicyRun& run) {
   return run.policy().derives == Derives::max_tokens ? run.pack.max_tokens : 0;
 }
 
-// Packs that are longer than they may be once each document is padded to 2 x CP tokens.
+// Notes packs that exceed their limit once each document is padded to 2 x CP tokens.
 std::optional<Note> padded_packs_note(const Plan& plan, const PolicyRun& run, const ShardRule& rule) {
   if (rule.options.remainder != Remainder::pad) return {};
   std::int64_t packs = 0, longest = 0, length = 0, multiple = 0;
@@ -215,7 +214,7 @@ std::optional<Note> padded_packs_note(const Plan& plan, const PolicyRun& run, co
               {{"micro_batches", packs}, {"longest", longest}, {"length", length}, {"multiple", multiple}}};
 }
 
-// How much of the time no plan can save.
+// The share of the time that no plan can save.
 Note bound_note(const StudyRow& row, const std::vector<StepResult>& steps) {
   double seconds = 0;
   for (const StepResult& step : steps) seconds += to_seconds(step.times.makespan);
@@ -290,7 +289,7 @@ double gemm_share(const LayerCosts& costs, std::int64_t tokens) {
   return all > 0 ? gemm / all : 0;
 }
 
-// Tokens of a rank, mean over micro-batches.
+// Mean tokens of a rank over micro-batches.
 std::int64_t rank_tokens(const Plan& plan) {
   double tokens = 0, micro_batches = 0;
   for (const Step& step : plan.steps)
@@ -302,7 +301,7 @@ std::int64_t rank_tokens(const Plan& plan) {
   return std::max<std::int64_t>(1, std::llround(tokens / std::max(1.0, micro_batches)));
 }
 
-// What memory made of recompute auto: of the row, or of its micro-batches where the policy chose for each.
+// What memory made of recompute auto, for the row, or for its micro-batches if the policy chose for each.
 std::optional<Note> recompute_note(const StudyRow& row, const Plan& plan) {
   const PolicyRun& run = row.run;
   if (!run.recompute_chosen || run.recompute_by_stage || run.policy().derives == Derives::groups) return {};

@@ -22,14 +22,14 @@ double seconds_per_token_of(const std::vector<StepResult>& steps) {
   return tokens > 0 ? seconds / tokens : 0;
 }
 
-// How a row ends, without what only a row that is shown needs. `trial`: see trial_options.
+// How a row ends, without the parts that only a shown row needs. `trial` comes from trial_options.
 RowEnd try_row(StudyRow row, const RunStudyOptions& trial, Until until = Until::first_that_does_not_fit) {
   const std::vector<StepResult> steps = simulate_row(row, trial, until).ran.steps;
   const bool runs = !row.no_room && all_fit(steps, row.models->memory.room_bytes());
   return {runs ? RowStatus::ok : RowStatus::oom, seconds_per_token_of(steps)};
 }
 
-// As if a GPU had the memory; 0 where the row cannot be planned all the same.
+// As if a GPU had enough memory; 0 if the row cannot be planned even then.
 double seconds_with_enough_memory(StudyRow row, RunStudyOptions trial) {
   trial.ignore_memory = true;
   try {
@@ -45,7 +45,7 @@ bool runs_with(const StudyRow& row, int layers, const RunStudyOptions& trial) {
     tried.recompute_layers(layers);
     return try_row(std::move(tried), trial).status == RowStatus::ok;
   } catch (const UserError&) {
-    return false;  // L_max and BucketSize come from memory, too
+    return false;  // memory derives L_max and BucketSize, too
   }
 }
 
@@ -62,7 +62,7 @@ std::optional<Note> what_would_run(const Study& study, const StudyInputs& inputs
     const DocumentSet documents = documents_of(changed, load_trace(changed));
     return try_row({changed, documents, &inputs.profile, std::move(tried)}, trial);
   };
-  Notes told;  // by the row itself
+  Notes told;  // the row's own notes
   const PolicyRun run = with_plan(entry, inputs.plans, told);
   const auto with_enough_memory = [&] {
     Study unbounded = study;
@@ -99,7 +99,7 @@ void resolve_recompute(StudyRow& row, const RunStudyOptions& trial) {
   if (row.models->layout.recompute != Recompute::automatic) return;
   const int all = row.models->costs.model().all_layers();
   row.run.recompute_chosen = true;
-  if (row.run.recompute_by_stage) {  // once there is a plan
+  if (row.run.recompute_by_stage) {  // the layers follow once there is a plan
     row.recompute_layers(0);
     return;
   }
@@ -108,7 +108,7 @@ void resolve_recompute(StudyRow& row, const RunStudyOptions& trial) {
       const int layers = layers_of_group(row, group.length, group.context);
       group.recompute_layers = layers < 0 ? all : layers;
     }
-    row.recompute_layers(all);  // only where no group fits: every micro-batch has its group's own
+    row.recompute_layers(all);  // only if no group fits, since every micro-batch has its group's number
     return;
   }
   int least = 0, most = runs_with(row, 0, trial) ? 0 : all;
@@ -121,11 +121,10 @@ void resolve_recompute(StudyRow& row, const RunStudyOptions& trial) {
 
 namespace {
 
-// The entry with each value that is tried for the first of the keys that it leaves open; none: it leaves
-// none.
+// The entry with each value of the first key that it leaves open; no values if it leaves none open.
 struct OpenKey {
   std::vector<PolicyRun> tried;
-  bool first_that_fits = false;  // is the fastest
+  bool first_that_fits = false;  // it is the fastest
 };
 
 OpenKey open_schedule(const Study& study, PolicyRun entry) {
@@ -148,7 +147,7 @@ OpenKey open_virtual_pipeline(const Study& study, PolicyRun entry) {
   OpenKey open;
   entry.virtual_pipeline_auto = false;
   entry.virtual_pipeline_chosen = true;
-  const bool only_own = !study.layout.stage_layers.empty();  // they are stated for the layout's chunks
+  const bool only_own = !study.layout.stage_layers.empty();  // since they are stated for the layout's chunks
   for (const int chunks : {study.layout.virtual_pipeline, 1}) {
     if (!open.tried.empty() && (only_own || chunks == study.layout.virtual_pipeline)) continue;
     open.tried.push_back(entry);
@@ -162,7 +161,7 @@ OpenKey open_size(const Study& study, const DocumentSet& documents, PolicyRun en
   const TriedSize& size = *entry.open_sizes.front();
   entry.open_sizes.erase(entry.open_sizes.begin());
   entry.chosen_sizes.push_back(size.key);
-  // More layers that are recomputed make room for more.
+  // More recomputed layers make room for larger values.
   open.first_that_fits = size.most_is_fastest && layout_of(study, entry).recompute != Recompute::automatic;
   for (const std::int64_t value : size.values(entry.pack, longest_of(documents))) {
     open.tried.push_back(entry);
@@ -195,7 +194,7 @@ StudyRow ready_row(const Study& study, const StudyInputs& inputs, const PolicyRu
       if (end.status != RowStatus::ok || (best && end.seconds_per_token >= least)) continue;
       least = end.seconds_per_token;
       best.emplace(row);
-    } catch (const UserError&) {  // it does not take the row's micro-batches, or the layout's model chunks
+    } catch (const UserError&) {  // it refuses the row's micro-batches, or the layout's model chunks
     }
   }
   if (best) return *std::move(best);
@@ -206,11 +205,11 @@ StudyRow ready_row(const Study& study, const StudyInputs& inputs, const PolicyRu
 
 SimulatedRow simulate_row(StudyRow& row, const RunStudyOptions& options, Until until) {
   SimulatedRow result;
-  // Whether a row fits is asked of its largest bucket: no time is searched for that.
+  // The largest bucket shows whether a row fits, so no time is spent on a search for the best.
   if (until == Until::first_that_does_not_fit) row.run.pack.best_bucket = false;
   derive_sizes(row, options.ignore_memory);
   if (row.no_room) return result;
-  // Nor for a policy's search by simulation: its own clock packs.
+  // A policy that searches by simulation packs by its own clock here.
   const bool by_clock = until == Until::first_that_does_not_fit && row.run.policy().packs_for_time;
   if (by_clock) row.workload = workload_of(row);
   result.planned = by_clock ? pack_row(row, PlanPrices()) : pack_row(row, options);
@@ -226,7 +225,7 @@ static std::optional<PolicyResult> run_without_chunks(const Study& study, const 
   const int chunks = study.layout.virtual_pipeline;
   if (refused.status != RowStatus::refused || chunks == 1 || entry.virtual_pipeline ||
       entry.virtual_pipeline_auto ||
-      !study.layout.stage_layers.empty())  // which are stated for the layout's chunks
+      !study.layout.stage_layers.empty())  // since they are stated for the layout's chunks
     return {};
   set_virtual_pipeline(study, 1, entry);
   entry.virtual_pipeline_chosen = true;

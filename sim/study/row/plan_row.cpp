@@ -26,7 +26,7 @@ Schedule schedule_of_lane(const StudyRow& row, std::int64_t micro_batches) {
                        row.models->costs.basis.pairs_micro_batches());
 }
 
-// Whose memory L_max and BucketSize come from: with as little kept as the row may.
+// The models whose memory decides L_max and BucketSize: with as little kept as the row allows.
 std::shared_ptr<const RunModels> models_of_sizes(const StudyRow& row) {
   if (!chooses_checkpoints(row)) return row.models;
   Layout layout = row.models->layout;
@@ -38,7 +38,7 @@ std::optional<Note> derive_max_tokens(StudyRow& row) {
   const PackOptions& pack = row.run.pack;
   std::int64_t& most = row.run.pack.max_tokens;
   most = 0;
-  const std::int64_t wanted = 2 * micro_batch_capacity(pack);  // where memory allows all
+  const std::int64_t wanted = 2 * micro_batch_capacity(pack);  // if memory has room for all
   const std::int64_t of_lane = (micro_batches_of_step(pack) + pack.lanes - 1) / pack.lanes;
   most = largest_micro_batch(models_of_sizes(row)->memory, schedule_of_lane(row, of_lane),
                              row.models->layout.context, wanted);
@@ -47,7 +47,7 @@ std::optional<Note> derive_max_tokens(StudyRow& row) {
   return {};
 }
 
-// Skrull's micro-batches are as many as its buckets ask for: enough of them to fill the pipeline.
+// Skrull's buckets decide the number of micro-batches, which must be enough to fill the pipeline.
 std::optional<Note> derive_bucket(StudyRow& row) {
   const Layout& layout = row.models->layout;
   std::int64_t& bucket = row.run.pack.bucket_size;
@@ -59,14 +59,14 @@ std::optional<Note> derive_bucket(StudyRow& row) {
   return {};
 }
 
-// Groups are formed of the DP x CP ranks.
+// Whether the DP x CP ranks form groups of this degree.
 bool has_degree(const RunModels& models, int degree) {
   const Layout& layout = models.layout;
   if (layout.data * layout.context % degree != 0) return false;
   return heads_suit(layout, models.costs.model().heads / layout.tensor, degree);
 }
 
-// Why no plan can be made where nothing fits into memory, else nothing.
+// Why no plan can be made because nothing fits into memory; else nothing.
 std::optional<Note> derive_from_memory(StudyRow& row) {
   const PolicyRun& run = row.run;
   const Derives derives = run.policy().derives;
@@ -82,7 +82,7 @@ std::optional<Note> derive_from_memory(StudyRow& row) {
   return search.hopeless(run.pack, prices);
 }
 
-// The sizes where nothing fits and the user asks for times all the same.
+// The sizes for when nothing fits and the user still asks for times.
 void derive_without_memory(StudyRow& row) {
   PackOptions& pack = row.run.pack;
   if (!row.run.says("max_tokens")) pack.max_tokens = 2 * row.context_window;
@@ -90,7 +90,7 @@ void derive_without_memory(StudyRow& row) {
     pack.bucket_size = (row.context_window + pack.context - 1) / pack.context + 1;
 }
 
-// Searches the options that the policy leaves to a search, under the row's options.
+// Searches the options that the policy leaves open, under the row's options.
 void search_options(const PackingProblem& problem, const PlanPrices& prices, PolicyRun& run, Notes& notes) {
   const OptionSearch& search = run.policy().search;
   if (!search.is_open_in(run.pack) || (search.by_memory && !prices.layers)) return;
@@ -98,7 +98,7 @@ void search_options(const PackingProblem& problem, const PlanPrices& prices, Pol
   if (run.policy().derives == Derives::groups) run.recompute_chosen = true;
 }
 
-// Layers to recompute on each stage, where the row leaves that to memory; the share of all.
+// Chooses layers to recompute on each stage, if the row leaves that to memory. Returns the share of all.
 double choose_checkpoints(const StudyRow& row, Plan& plan) {
   const RunModels& models = *row.models;
   double recomputed = 0, all = 0;
@@ -122,12 +122,12 @@ double choose_checkpoints(const StudyRow& row, Plan& plan) {
   return recomputed / std::max(1.0, all);
 }
 
-// The policy's plan, or the one that was made elsewhere, if it fits.
+// The policy's plan, or one that was made elsewhere, if it fits the study.
 Plan plan_of(const StudyRow& row, const PackingProblem& problem, Notes& notes) {
   const PolicyRun& run = row.run;
   if (!run.has_plan_file()) return make_plan(run.policy(), problem);
   Notes odd;
-  Layout ranks;  // all that `pack` knows without a model
+  Layout ranks;  // which is all that `pack` knows without a model
   ranks.data = run.pack.lanes;
   ranks.context = run.pack.context;
   const RunModels* const models = row.models.get();
@@ -217,7 +217,7 @@ PlannedRow pack_row(StudyRow& row, const PlanPrices& prices) {
   search_options(problem, prices, row.run, planned.notes);
   const std::chrono::duration<double, std::milli> searched = std::chrono::steady_clock::now() - begin;
   planned.plan = plan_of(row, problem, planned.notes);
-  // What the policy costs is its search, too, of which every step gets an equal share.
+  // A policy costs its search, too, of which every step gets an equal share.
   if (searches)
     for (Step& step : planned.plan.steps)
       step.pack_ms += searched.count() / as_double(planned.plan.steps.size());
@@ -231,9 +231,9 @@ PlannedRow pack_row(StudyRow& row, const PlanPrices& prices) {
 
 PlannedRow pack_row(StudyRow& row, const RunStudyOptions& options) {
   row.workload = workload_of(row);
-  // Groups are chosen at stage fidelity.
+  // Stage fidelity chooses groups.
   const RunStudyOptions quick = trial_options(options);
-  // As it would run.
+  // Prices a trial as the row would run it.
   const auto price = [&](auto trial, const RunStudyOptions& by) {
     return [&row, trial, &by](const Plan& plan) {
       if (!chooses_checkpoints(row)) return trial(row, plan, by);

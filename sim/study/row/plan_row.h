@@ -43,7 +43,7 @@ std::vector<int> degrees_of_lanes(const StudyRow& row);
 
 struct PlannedRow {
   Plan plan;
-  double pack_ms = 0;  // measured, mean per global batch
+  double pack_ms = 0;  // measured, as a mean per global batch
   Notes notes;         // for the user, with the row's label
 };
 

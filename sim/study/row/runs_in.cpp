@@ -33,7 +33,7 @@ bool chooses_degrees(const PolicyResult& row) {
   return policy.chooses_degrees || policy.derives == Derives::groups;
 }
 
-// What no loader can make up for.
+// What the row needs that no loader can provide.
 Notes needs_of(const FrameworkRuns& framework, const Study& study, const PolicyResult& row) {
   Notes needs;
   const std::string_view schedule = schedule_policy_of(study, row.run).name;

@@ -1,4 +1,4 @@
-// Whether the study's framework runs a row: of itself, fed by a loader of the user's own, or not at all.
+// Whether the study's framework runs a row: by itself, with a loader of the user's own, or not at all.
 #pragma once
 
 #include <set>
@@ -7,11 +7,11 @@
 
 namespace equipoise {
 
-// CP degrees of lanes with work that are not the layout's.
+// CP degrees of lanes with work that differ from the layout's.
 std::set<int> other_degrees(const Plan& plan, const Layout& layout);
 
-// Fills in runs_in and needs, by the row's plan where it has one. What all rows share, as the study's own
-// schedule and form of context parallelism, is a choice of the study and is not looked at.
+// Fills in runs_in and needs, by the row's plan where it has one. What all rows share, such as the study's
+// own schedule and form of context parallelism, is a choice of the study and does not count.
 void say_what_runs(const Study& study, PolicyResult& row);
 
 }  // namespace equipoise

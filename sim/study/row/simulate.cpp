@@ -92,7 +92,7 @@ static std::vector<StepResult> simulate_steps(const StudyRow& row, const Plan& p
   std::vector<std::unique_ptr<StepRunner>> simulators(static_cast<std::size_t>(jobs));
   std::atomic<bool> full = false;
   std::atomic<std::size_t> done = 0;
-  // Only one worker reports, so that nobody has to wait for the terminal.
+  // Only one worker reports, so that none waits for the terminal.
   const auto report = [&](double share_of_step) {
     if (options.progress_of_row)
       options.progress_of_row((static_cast<double>(done) + share_of_step) / static_cast<double>(steps));

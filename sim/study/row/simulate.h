@@ -1,5 +1,4 @@
-// The steps of a row's plan, simulated at the fidelity that the user chose: one by one, or all of them on all
-// threads.
+// Simulates the steps of a row's plan at the chosen fidelity: one by one, or all of them on all threads.
 #pragma once
 
 #include <cstddef>
@@ -17,10 +16,10 @@
 
 namespace equipoise {
 
-// Simulates steps. One per thread. Keeps a reference to `rule`.
+// Simulates steps; one per thread. Keeps a reference to `rule`.
 class StepRunner {
  public:
-  // `threads`: of one step at op fidelity. `progress`: of a step with contention.
+  // `threads` work on one step at op fidelity. `progress` reports a step under contention.
   StepRunner(const StudyRow& row, const ShardRule& rule, const StepOptions& options,
              const StepSettings& settings, int threads = 1, std::function<void(double)> progress = {});
   StepResult simulate(const Step& step, std::size_t number);
@@ -51,13 +50,13 @@ bool all_fit(const std::vector<StepResult>& steps, double capacity_bytes);
 
 // What a search of a plan's options minimises: the seconds of all its steps, by the row's trial rule.
 double trial_seconds(const StudyRow& row, const Plan& plan, const RunStudyOptions& options);
-// The same; infinite where a step does not leave the headroom free.
+// The same seconds, infinite if a step does not leave the headroom free.
 double trial_seconds_that_fit(const StudyRow& row, const Plan& plan, const RunStudyOptions& options);
-// The seconds of each step, infinite where it does not leave the headroom free.
+// The seconds of each step, infinite if it does not leave the headroom free.
 std::vector<double> trial_steps_that_fit(const StudyRow& row, const Plan& plan,
                                          const RunStudyOptions& options);
 
-// Threads that are left for each step, at op fidelity, where there are more of them than steps.
+// Threads for each step at op fidelity, if there are more threads than steps.
 int threads_of_step(int jobs, std::size_t steps);
 
 }  // namespace equipoise

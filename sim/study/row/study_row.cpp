@@ -8,7 +8,7 @@
 
 namespace equipoise {
 
-// An iteration of a whole-set packer has as many tokens as documents_per_step documents have on average.
+// A global batch of a whole-set packer has as many tokens as documents_per_step documents have on average.
 static PolicyRun with_batch(PolicyRun run, const DocumentSet& documents) {
   if (run.pack.documents_per_step > 0)
     run.pack.global_tokens = mean_global_tokens(documents.batches, run.pack);
@@ -48,8 +48,7 @@ ShardRule StudyRow::rule(std::string_view shard) const {
   rule.fixed = &sharding_policy(shard);
   rule.choice = rule.fixed->choice;
   rule.options = run.sharding;
-  rule.options.bucket_size =
-      run.pack.bucket_size;  // dacp shards by the bucket and the roll-back of the packing
+  rule.options.bucket_size = run.pack.bucket_size;  // dacp shards by the bucket and roll-back of the packing
   rule.options.rollback = run.pack.rollback;
   rule.options.workload = workload.get();
   return rule;

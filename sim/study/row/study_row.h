@@ -31,17 +31,17 @@ struct StudyRow {
   const DocumentSet& documents;
   std::int64_t context_window;
   Notes notes;    // for the user, with the row's label
-  PolicyRun run;  // as it runs: recompute resolved, sizes derived once it is planned
+  PolicyRun run;  // as it runs: recompute resolved, and sizes derived once it is planned
   const SchedulePolicy& schedule;
-  std::shared_ptr<const RunModels> models;   // of its layout
-  std::shared_ptr<const Workload> workload;  // prices documents for packing and placement; null: not yet
+  std::shared_ptr<const RunModels> models;   // for its layout
+  std::shared_ptr<const Workload> workload;  // prices documents for packing and placement; null at first
   std::optional<Note> no_room;  // why nothing fits into memory, so that there is no plan; else empty
 
-  // So many layers of the model are checkpointed.
+  // Checkpoints so many layers of the model.
   void recompute_layers(int layers);
-  // Its micro-batches under a sharding rule. Refers to the workload.
+  // Its micro-batches under a sharding rule, which refers to the workload.
   [[nodiscard]] ShardRule rule(std::string_view shard) const;
-  // Its own rule, where its plan is only tried: static-best decides a micro-batch at a time.
+  // Its own rule for trials of its plan: static-best then decides for each micro-batch.
   [[nodiscard]] ShardRule trial_rule() const;
   [[nodiscard]] StepOptions step_options() const;
   void note(Note what) { notes.push_back(about(run.label, std::move(what))); }

@@ -75,7 +75,7 @@ TEST_CASE("A study names a preset, a file of its own, or a preset and what diffe
   CHECK(options.host.launches.backward[at(OpName::rope)] == 1);
   CHECK((options.host.waits_for_routes && !options.host.waits_at_hops));
   REQUIRE(study.framework.preset.host);
-  CHECK(text_of(*study.framework.preset.host) == "host 10 us a launch (8 to 20), as we timed it");
+  CHECK(text_of(*study.framework.preset.host) == "host 10 us per launch (8 to 20), as we timed it");
   CHECK(options.attention_kernel == "pytorch-sdpa");
   CHECK(options.gemm_slowdown == 1.5);
   CHECK(options.attention_slowdown == 1.25);

@@ -23,7 +23,7 @@ from .verl import verl
 
 Maker = Callable[[Job], Imported]
 
-# Names of --as with their tables and makers, in the order in which a file is looked at.
+# Names of --as with their tables and makers, in the order in which they are tried.
 FORMATS: Dict[str, Dict[str, Maker]] = {
     "bridge": {"bridge": megatron},
     "nemo": {"nemo": megatron, "automodel": trainer},
@@ -60,7 +60,7 @@ def import_job(path: Union[str, os.PathLike], *, framework: Optional[str] = None
         table = Table(one)
         if table.recognises(settings):
             return _made(name, Job(name, settings, table, options), maker)
-    # A file that its user names needs no setting by which it would be known.
+    # A file whose framework the user names needs no setting to identify it.
     if framework is not None and settings:
         one, maker = tables[0]
         return _made(name, Job(name, settings, Table(one), options), maker)

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, Dict, Iterator, NoReturn, Tuple
 
-# Run by its path, next to no compiled module; its folder's other modules must not hide those of Python.
+# The file runs by its path, without a compiled module, and modules in its folder must not hide Python's own.
 sys.path[:1] = []
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 from importing import FORMATS, Imported, import_job  # noqa: E402
@@ -50,7 +50,7 @@ def _table(study: Dict[str, Any]) -> str:
 
 
 def _write(path: str, text: str) -> None:
-    """The whole file or nothing of it."""
+    """Writes the whole file or nothing of it."""
     made = None
     try:
         with tempfile.NamedTemporaryFile("w", dir=os.path.dirname(path) or ".", delete=False, encoding="utf-8") as file:
@@ -65,7 +65,8 @@ def _write(path: str, text: str) -> None:
 
 
 def _notes(job: Imported, quiet: bool) -> None:
-    """What was not understood may change what the study says, so that `quiet` drops the others alone."""
+    """Prints the notes. `quiet` drops only assumptions, because a setting that was not understood may change the
+    study."""
     for line in str(job).splitlines():
         if not quiet or line.startswith("not understood: "):
             print(line, file=sys.stderr)

@@ -48,7 +48,7 @@ class Table:
         self.patterns = [one for one in names if "*" in one]
 
     def recognises(self, settings: Settings) -> bool:
-        """Whether all settings of one of its groups are there; * is any letters."""
+        """Whether a file has all settings of one of the groups in `known_by`, in which * means any letters."""
         return any(all(fnmatch.filter(settings, name) for name in group) for group in self.known_by)
 
     def is_harmless(self, name: str) -> bool:
@@ -57,7 +57,7 @@ class Table:
         return self.sections and name.rsplit(".", 1)[-1] in self.harmless
 
     def meaning(self, name: str) -> Optional[str]:
-        """What a setting of the file is asked for by; None where it changes no time."""
+        """The name by which a setting of the file is read; None if it changes no time."""
         if self.keys is not None and name in self.keys:
             return self.keys[name]
         if self.is_harmless(name):
@@ -93,13 +93,13 @@ class Imported:
 
 
 class Job:
-    """Settings of one file, of which each is asked for once by its meaning."""
+    """Settings of one file, each of which is read once by its meaning."""
 
     def __init__(self, path: str, settings: Settings, table: Table, options: Options):
         settings = dict(settings)
         self.path, self.settings, self.table, self.options = path, settings, table, options
         self.names: Dict[str, List[str]] = {}
-        # A name of the table goes before one that is known by its last part.
+        # A full name in the table takes precedence over one that matches only its last part.
         for name in sorted(settings, key=lambda one: table.keys is not None and one not in table.keys):
             meaning = table.meaning(name)
             if meaning is not None:
@@ -109,7 +109,7 @@ class Job:
         self.assumed: List[str] = []
 
     def name_of(self, meaning: str) -> str:
-        """As the file calls it."""
+        """The setting's name in the file."""
         return next(iter(self.names.get(meaning, [])), meaning)
 
     def get(self, meaning: str, default: Any = None) -> Any:
@@ -118,7 +118,7 @@ class Job:
         return next((self.settings[name] for name in names if self.settings[name] not in _NOTHING), default)
 
     def forget(self, meaning: str) -> None:
-        """Its value was not understood: it is named."""
+        """Names a setting whose value was not understood."""
         self.forgotten.update(self.names.get(meaning, []))
 
     @overload
@@ -168,15 +168,15 @@ class Job:
         def off(value: Any) -> bool:
             return value in (*_NOTHING, *_NO_NUMBER, False, "False", "false", "no", "[]", 0, "0")
 
-        # What a table names is understood, also where another setting makes it mean nothing.
+        # Settings in the table count as understood, even if another setting makes them irrelevant.
         understood = (self.asked | set(self.table.keys or ())) - self.forgotten
         return sorted(name for name, value in self.settings.items()
                       if not name.startswith("_") and name not in understood and not off(value)
                       and (name in self.forgotten or not self.table.is_harmless(name)))
 
     def replicas(self, said: Optional[int], of_replica: int, least: int = 1, divisor_of: Optional[int] = None) -> int:
-        """Data parallelism: GPUs over those of a replica. `least`: what the experts need. Where nobody says how many GPUs
-        there are, a node of 8, or fewer where replicas could not share `divisor_of` evenly."""
+        """Data parallelism: GPUs over those of a replica, and at least `least`, which the experts need. If nobody says
+        how many GPUs there are, it assumes a node of 8, or fewer if replicas could not share `divisor_of` evenly."""
         world = self.options.gpus or said
         if world is None:
             each = next((n for n in range(max(least, 8 // of_replica), least, -1)
@@ -194,7 +194,7 @@ class Job:
         return f"{count} {what}{'' if count == 1 else 's'}"
 
     def _runs_as(self, parallel: Dict[str, Any]) -> None:
-        """What the simulator does not have is taken as the nearest thing that it has."""
+        """Takes the nearest value that the simulator has, and names both."""
         if parallel.get("pipeline", 1) > 1 and parallel.get("zero") == 3:
             parallel["zero"] = 2
             self.assume("parameters stay gathered (ZeRO 2): FSDP with a pipeline is not simulated")

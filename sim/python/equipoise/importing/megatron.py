@@ -1,4 +1,4 @@
-"""Megatron-LM, and what is named after it: recipes of Megatron-Bridge, configurations of NeMo."""
+"""Imports Megatron-LM and frameworks with its settings: recipes of Megatron-Bridge, configurations of NeMo."""
 
 import re
 from typing import Any, Dict, List, Optional, Set
@@ -16,7 +16,7 @@ _SHAPE = ("num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads",
 
 
 def megatron(job: Job) -> Imported:
-    """Every maker's form: a job becomes a study."""
+    """The signature of all makers: a job becomes a study."""
     model = _model(job)
     parallel, framework, data = _layout(job, model)
     window = job.count("seq_length", least=1) or job.count("max_seq_length", least=1) or _window_of_recipe(job)
@@ -48,7 +48,7 @@ def _policy(job: Job, window: int, context: int) -> Dict[str, Any]:
     if job.is_set("hybrid_context_parallel"):
         policy = {"name": "hybrid-cp", "tokens_per_rank": job.count("max_seqlen_per_dp_cp_rank", window // context)}
     elif job.get("packed_sequence_size", 0) not in (0, -1) or job.is_set("packed_sequence"):
-        policy = {"name": "ffs"}  # first_fit_shuffle, their default
+        policy = {"name": "ffs"}  # their default is first_fit_shuffle
     each_alone = job.is_set("dataloader_inter_document_masking") or policy["name"] in ("ffd", "ffs")
     if context > 1:
         policy["shard"] = "per-document" if each_alone else "per-sequence"
@@ -89,7 +89,7 @@ def _model(job: Job) -> Any:
     model: Dict[str, Any] = {
         "layers": layers, "hidden": hidden, "heads": heads,
         "kv_heads": groups if grouped and groups else heads,
-        # Megatron's default: 4 h, of which a gated FFN has two thirds in multiples of 64.
+        # Megatron's default is 4 h; a gated FFN has two thirds of it, in multiples of 64.
         "ffn": ffn or (int(4 * hidden * 2 / 3) // 64 * 64 if gated else 4 * hidden),
         "gated_ffn": gated,
         "tied_embeddings": job.is_set("share_embeddings_and_output_weights", not job.is_set("untie_embeddings_and_output_weights")),
@@ -121,7 +121,7 @@ def _model(job: Job) -> Any:
 
 
 def _named_model(job: Job) -> Any:
-    """What --model, a path or a recipe's name says: "llama3_8b_pretrain_config"."""
+    """The model that --model, a path or a recipe's name states: "llama3_8b_pretrain_config"."""
     recipe = str(job.get("recipe", "")).split(".")[-1]
     model = known_model(re.sub(r"(_(pretrain|sft|peft|finetune|lora|packed|squad|full))*(_(config|recipe))?$", "", recipe)) if recipe else None
     if job.options.model:
@@ -134,7 +134,7 @@ def _named_model(job: Job) -> Any:
 
 
 def _dense_layers(job: Job, layers: int) -> int:
-    """How many of the first layers have no experts: "[0]*3+[1]*58", "([0]*1+[1]*26)", a list or a number."""
+    """How many of the first layers have no experts, from "[0]*3+[1]*58", "([0]*1+[1]*26)", a list or a number."""
     text = str(job.get("moe_layer_freq", 1)).replace(" ", "")
     if text == "1":
         return 0
@@ -152,13 +152,13 @@ def _dense_layers(job: Job, layers: int) -> int:
 
 
 def _recomputable(model: Any) -> Set[str]:
-    """Modules that the model's layers have."""
+    """Which modules the model's layers have."""
     experts = {"moe", "moe_act", "shared_experts"} if has_experts(model) else set()
     return {"core_attn", "layernorm", "mlp"} | experts | ({"mla_up_proj"} if has_latent_attention(model) else set())
 
 
 def recomputed(job: Job, stages: int, model: Any) -> Any:
-    """`stages`: virtual ones, each of which recomputes so many layers of its own."""
+    """The recompute key. `stages` are virtual ones, each of which recomputes so many of its own layers."""
     layers = layers_of(model)
     granularity, method = job.get("recompute_granularity"), job.get("recompute_method")
     count, modules = job.count("recompute_num_layers"), names(job.get("recompute_modules"))
@@ -196,7 +196,7 @@ def _context(job: Job, parallel: Dict[str, Any]) -> Dict[str, Any]:
 
 
 def _as_usual(job: Job, name: str) -> bool:
-    """A flag that recipes set where the file is silent: those of fine-tuning overlap nothing."""
+    """A flag whose default comes from recipes: those of fine-tuning overlap nothing."""
     usual = job.table.defaults.get(name)
     if job.has(name) or usual is None:
         return job.is_set(name)
@@ -219,7 +219,7 @@ def _zero(job: Job) -> int:
 
 
 def _layout(job: Job, model: Any) -> Any:
-    """`parallel`, `framework`, and how many replicas there are."""
+    """The study's `parallel` and `framework`, and the number of replicas."""
     tensor, pipeline = job.degree("tensor_model_parallel_size"), job.degree("pipeline_model_parallel_size")
     context, expert = job.degree("context_parallel_size"), job.degree("expert_model_parallel_size")
     expert_tensor = job.count("expert_tensor_parallel_size", least=1) or tensor
@@ -231,7 +231,7 @@ def _layout(job: Job, model: Any) -> Any:
         world = each * (job.count("num_nodes") or 1) if each > 0 else None
     batch, micro = job.count("global_batch_size", least=1), job.degree("micro_batch_size")
     virtual = _virtual(job, layers, pipeline)
-    together = micro * (pipeline if virtual > 1 else 1)  # micro-batches of interleaved stages come in multiples of them
+    together = micro * (pipeline if virtual > 1 else 1)  # interleaved stages need a multiple of them
     data = job.replicas(world, tensor * pipeline * context, least, batch // together if batch else None)
     for name in ("data_parallel_size", "num_nodes", "sequence_parallel"):
         job.get(name)
@@ -264,7 +264,8 @@ def _layout(job: Job, model: Any) -> Any:
 
 
 def _stage_layers(job: Job, pipeline: int, layers: Optional[int]) -> Optional[List[int]]:
-    """Layers of each virtual stage, by a layout ("Et*5|t*6|t*5mL") or by the first and the last stage's numbers."""
+    """Layers of each virtual stage, from a layout ("Et*5|t*6|t*5mL") or from the numbers of the first and the last
+    stage."""
     text, first, last = job.get("pipeline_model_parallel_layout"), job.count("decoder_first_pipeline_num_layers"), job.count("decoder_last_pipeline_num_layers")
     if isinstance(text, str) and pipeline > 1:
         stages = [sum(int(more or 1) for more in re.findall(r"t(?:\*(\d+))?", stage)) for stage in text.split("|")]

@@ -1,4 +1,4 @@
-"""Which model a job trains: a built-in one by its repository at Hugging Face, or a config.json that is at hand."""
+"""Finds the model that a job trains: a built-in one by its repository at Hugging Face, or a local config.json."""
 
 import os
 import re
@@ -9,19 +9,19 @@ from .job import Job, of_tables
 
 Model = Union[str, Dict[str, Any]]
 
-# What a name has in addition to the shape of its model: how it was tuned, stored or dated.
+# Suffixes of names that do not change a model's shape: how it was tuned, stored or dated.
 _TAILS = re.compile(r"([-_.](instruct|chat|base|hf|it|bf16|fp8|bnb|4bit|8bit|unsloth|sft|dpo|beta|thinking|dynamic"
                     r"|full|qlora|checkpoints|gptq|awq|int4|2507|v?\d\.\d+\b(?=$)|v\d+|\d{4}))+$")
 
 
 def plain_name(name: str) -> str:
-    """ "NousResearch/Meta-Llama-3-8B-Instruct" is "llama-3-8b"."""
+    """Shortens a name: "NousResearch/Meta-Llama-3-8B-Instruct" is "llama-3-8b"."""
     short = name.rstrip("/").split("/")[-1].lower().replace("_", "-")
     return re.sub(r"^(meta|nvidia)-", "", _TAILS.sub("", short))
 
 
 def known_model(name: str) -> Optional[Model]:
-    """The built-in model of a repository's name, or its shape; None for others."""
+    """The built-in model or the shape for a repository's name; None for others."""
     names, plain = of_tables("names"), plain_name(name)
     for family, of in names["distilled"].items():
         if plain.startswith(family) and plain not in names["models"]:
@@ -68,7 +68,7 @@ def has_latent_attention(model: Model) -> bool:
 
 
 def _has(model: Model, names: str, key: str, of_config: str) -> bool:
-    """By the list of built-in models, the shape's key, or the numbers of a config.json."""
+    """Finds a model in the list of built-in ones, by the shape's key, or by the numbers of a config.json."""
     if isinstance(model, str):
         return model in of_tables("names")[names]
     if "hf_config" not in model:
@@ -80,7 +80,7 @@ def _has(model: Model, names: str, key: str, of_config: str) -> bool:
 
 
 def layers_of(model: Model) -> Optional[int]:
-    """None where only its config.json says it."""
+    """None if only its config.json tells."""
     if isinstance(model, dict):
         return model.get("layers")
     return of_tables("names")["built_in"].get(model)

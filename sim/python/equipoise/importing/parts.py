@@ -1,13 +1,13 @@
-"""What studies of several frameworks have in common: batches, adapters, and a layout's keys."""
+"""What studies from several frameworks share: batches, adapters, and a layout's keys."""
 
 import fnmatch
 from typing import Any, Dict, List, Optional
 
 from .job import Job, refuse
 
-STEPS = 10  # of a study that is made of a job
+STEPS = 10  # in a study that is made from a job
 
-# Linear layers as Hugging Face's classes, NeMo 1 and Megatron call them, by the name that a study has.
+# Names of linear layers in Hugging Face's classes, NeMo 1 and Megatron, by their names in a study.
 _ADAPTED = {
     "linear_qkv": "q_proj k_proj v_proj qkv_proj query_key_value attention_qkv linear_qkv linear_q linear_k linear_v q_a_proj q_b_proj"
                   " kv_a_proj_with_mqa kv_b_proj wqkv c_attn",
@@ -20,7 +20,7 @@ _HALVES = {"attention": ("linear_qkv", "linear_proj"), "mlp": ("linear_fc1", "li
 
 
 def adapters(job: Job, rank: Optional[int], targets: Any, targets_key: str) -> Dict[str, Any]:
-    """The study's `lora`: all linear layers where no targets are named."""
+    """The study's `lora`; without named targets, all linear layers have adapters."""
     words = targets.split(",") if isinstance(targets, str) else targets or []
     words = [str(word).strip().rsplit(".", 1)[-1] for word in words]
     every = {"all", "all-linear", "all_linear", "all_lora_modules", "*"} & set(words)
@@ -39,7 +39,8 @@ def adapters(job: Job, rank: Optional[int], targets: Any, targets_key: str) -> D
 
 
 def windows_per_step(job: Job, key: str, batch: int, each: int) -> int:
-    """A global batch that micro-batches of all replicas make; `each`: the sequences of one micro-batch of every replica."""
+    """The batch keys for a global batch of micro-batches over all replicas. `each` is the number of sequences in one
+    micro-batch of every replica."""
     if batch % each:
         refuse(job.name_of(key), f"a multiple of the {each} sequences of one micro-batch of every replica", batch)
     return batch
@@ -51,7 +52,7 @@ def uniform(job: Job, length: int, why: str) -> Dict[str, Any]:
 
 
 def kept(parallel: Dict[str, Any], **more: Any) -> Dict[str, Any]:
-    """A layout with those of `more` that say something: degrees above 1, and what is not None."""
+    """A layout with the keys of `more` that have an effect: degrees above 1, and values other than None."""
     return {**parallel, **{key: value for key, value in more.items() if value is not None and value != 1 and value is not False}}
 
 

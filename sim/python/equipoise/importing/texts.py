@@ -12,7 +12,7 @@ Settings = Dict[str, Any]
 
 
 def settings_of(name: str, text: str) -> Settings:
-    """The settings of a file. Its name says which reader comes first; what no reader understands gives none."""
+    """The settings of a file. Its name says which reader comes first; a file that no reader understands has none."""
     ending = name.rsplit(".", 1)[-1].lower()
     kind = "yaml" if ending == "yml" else ending
     if kind in _READERS:
@@ -48,7 +48,7 @@ def flat(tree: Any) -> Settings:
 
 
 def value_of(text: str) -> Any:
-    """A word of a command line: an integer, a flag, or the text itself."""
+    """The value of a word on a command line: an integer, a flag, or the text itself."""
     if text in _WORDS:
         return _WORDS[text]
     if listed := re.fullmatch(r"\[([^\[\]]*)\]", text):
@@ -65,7 +65,7 @@ def _yaml(name: str, text: str) -> Settings:
     except ImportError:
         raise ValueError(f"{name}: expected PyYAML to read it, found none; install python3-yaml or pyyaml") from None
     class Loader(yaml.SafeLoader):
-        """Tags of other programs' types are passed over."""
+        """Ignores tags for other programs' types."""
 
     Loader.add_multi_constructor("", lambda loader, suffix, node: None)
     try:
@@ -126,7 +126,7 @@ def _command_lines(name: str, text: str) -> Settings:
 
 
 def _values(given: Any, after: List[str]) -> Any:
-    """What a flag is given: one value, a list, or nothing."""
+    """A flag's value: one value, a list, or nothing."""
     values = [] if given is None else [given]
     for more in after if given is None else ():
         if re.match(r"-+[a-zA-Z]", more) or re.fullmatch(r"[|&;<>].*|.*\.py|\$[\w@{].*@.*|-m", more) or re.fullmatch(r"\+{0,2}[\w]+(\.\w+)+=.*", more):
@@ -137,17 +137,17 @@ def _values(given: Any, after: List[str]) -> Any:
 
 
 def _shell_lines(text: str) -> List[str]:
-    """A script's lines, continued ones joined, with the values of variables that it sets itself."""
+    """A script's lines with continued ones joined, and with the values of variables that it sets itself."""
     variables: Dict[str, str] = {}
 
     def filled(words: str) -> str:
-        for _ in range(3):  # from the inside: ${RECIPE:-${MODEL}_config}
+        for _ in range(3):  # innermost first: ${RECIPE:-${MODEL}_config}
             words = re.sub(r"\$\{(\w+)\}|\$(\w+)", lambda found: variables.get(found[1] or found[2], "$" + (found[1] or found[2])), words)
             words = re.sub(r"\$\{(\w+):?[-=]([^{}]*)\}", lambda found: variables.get(found[1]) or found[2].strip("\"'"), words)
         return re.sub(r"\$\(\(([^()]*|[^()]*\([^()]*\)[^()]*)\)\)", lambda found: _computed(found[1], found[0]), words)
 
     lines = []
-    text = re.sub(r"^\s*#.*\n?", "", text, flags=re.MULTILINE)  # also between continued lines
+    text = re.sub(r"^\s*#.*\n?", "", text, flags=re.MULTILINE)  # including those between continued lines
     for line in re.sub(r"\\[ \t]*\n", " ", text).splitlines():
         _bind(line, variables, filled)
         assigned = re.fullmatch(r"\s*(?:export\s+)?([A-Za-z_]\w*)=(?!\()(.*?)\s*", line)
@@ -156,16 +156,18 @@ def _shell_lines(text: str) -> List[str]:
             if not variables.get(assigned[1]) or "$" not in value:
                 variables[assigned[1]] = value
             continue
-        # Lists, quotes and assignments around arguments are no part of them; a quote behind = begins a value.
+        # Removes lists, quotes and assignments around arguments; a quote after = begins a value.
         words = re.sub(r"((?:^|[\s\"'])(?:--[\w.-]+|\+{0,2}\w+(?:\.\w+)+)=)[\"']", r"\1", filled(line))
-        words = re.sub(r"([\[,])\s*[\"']|[\"']\s*([\],])", lambda found: found[1] or found[2], words)  # of a list's items
+        # around a list's items
+        words = re.sub(r"([\[,])\s*[\"']|[\"']\s*([\],])", lambda found: found[1] or found[2], words)
         words = re.sub(r"[()\"'`]", " ", words)
         lines.append(re.sub(r"^\s*(?:export\s+)?[A-Za-z_]\w*\+?=(?=\s)", " ", words))
     return lines
 
 
 def _bind(line: str, variables: Dict[str, str], filled: Callable[[str], str]) -> None:
-    """A list is its first item, and a loop runs once: ITEMS=("2,4" "4,2"); for ONE in "${ITEMS[@]}"; read -r TP PP <<< "$ONE"."""
+    """Replaces a list by its first item, and runs a loop once: ITEMS=("2,4" "4,2"); for ONE in "${ITEMS[@]}"; read -r
+    TP PP <<< "$ONE"."""
     if listed := re.match(r"\s*([A-Za-z_]\w*)=\(\s*[\"']?([^\s\"')$-][^\s\"')]*)", line):
         variables.setdefault(listed[1] + "[@]", listed[2])
     if loop := re.match(r"\s*for\s+(\w+)\s+in\s+[\"']?(?:\$\{(\w+\[@\])\}|([\w.,]+))", line):
@@ -175,7 +177,7 @@ def _bind(line: str, variables: Dict[str, str], filled: Callable[[str], str]) ->
 
 
 def _computed(sum_of_products: str, otherwise: str) -> str:
-    """Products, sums and quotients of integers, as a shell computes them; what has other parts stays."""
+    """Evaluates products, sums and quotients of integers, as a shell does; other text is unchanged."""
     words = re.findall(r"\d+|[-+*/()]|\S", sum_of_products)
     if not words or len(words) > 32 or not all(re.fullmatch(r"\d{1,9}|[-+*/()]", word) for word in words) or "**" in sum_of_products:
         return otherwise

@@ -120,7 +120,7 @@ def _virtual(job: Job, parallel: Dict[str, Any], layers: Optional[int]) -> None:
     less = sum(job.count(f"{_AT}pipeline_parallel_{end}_stage_less_layers", 1) for end in ("first", "last"))
     if pipeline == 1 or not layers:
         return
-    # Without a number, schedules of several stages a rank have two.
+    # Schedules with several stages per rank have two if no number is given.
     several = schedule in ("Interleaved1F1B", "InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV")
     virtual = -(-(layers + less) // (pipeline * of_stage)) if of_stage else 2 if schedule == "Interleaved1F1B" else 1
     if virtual > 1 and (several or of_stage) and SCHEDULES.get(schedule) not in ("zb-h1", "dualpipe"):

@@ -77,13 +77,13 @@ def _default(job: Job, defaults: Dict[str, Any], meaning: str) -> int:
 
 
 def _window(job: Job, defaults: Dict[str, Any]) -> int:
-    """Tokens of a sample; of a pack, where the job says how long that is."""
+    """Tokens of a sample, or of a pack if the job states its length."""
     pack = job.get("packing")
     return pack if isinstance(pack, int) and pack > 1 else _default(job, defaults, "window")
 
 
 def _said(job: Job, meaning: str) -> Optional[int]:
-    """A positive number; None where the file has none, or "auto"."""
+    """A positive number; None if the file has none, or "auto"."""
     value = job.get(meaning)
     return None if value is None or str(value) == "auto" or str(value).startswith(("-", "$")) else job.count(meaning, least=1)
 
@@ -94,7 +94,7 @@ def _world(job: Job) -> Optional[int]:
 
 
 def _layout(job: Job, defaults: Dict[str, Any], sparse: bool) -> Any:
-    """`parallel`, and the preset."""
+    """The study's `parallel`, and the preset."""
     tensor, pipeline, expert = (_said(job, degree) or 1 for degree in ("tensor", "pipeline", "expert"))
     expert = expert if sparse else 1
     ulysses, ring = _said(job, "ulysses") or 1, _said(job, "context") or 1
@@ -118,7 +118,7 @@ def _layout(job: Job, defaults: Dict[str, Any], sparse: bool) -> Any:
 
 
 def _offloaded(job: Job, parallel: Dict[str, Any]) -> Dict[str, Any]:
-    """Optimizer states that DeepSpeed keeps at the host."""
+    """Adds the optimizer states that DeepSpeed keeps on the host."""
     if str(job.get("offload_optimizer", "none")) in ("cpu", "True"):
         parallel["optimizer_offload"] = 1.0
     if str(job.get("offload_param", "none")) not in ("none", "None", "False"):
@@ -153,7 +153,7 @@ def _stage(job: Job) -> Optional[int]:
 
 
 def _stage_of_file(job: Job, name: str) -> Optional[int]:
-    """The stage that a configuration of DeepSpeed has, which lies next to the job or in a folder above it."""
+    """The stage in a DeepSpeed configuration, which is next to the job or in a folder above it."""
     here = Path(job.path).resolve().parent
     table = Table("deepspeed")
     for folder in (here, *list(here.parents)[:4]):
@@ -192,7 +192,7 @@ def _batch(job: Job, defaults: Dict[str, Any], parallel: Dict[str, Any], window:
 
 
 def _packing(job: Job, defaults: Dict[str, Any]) -> Optional[Dict[str, Any]]:
-    """The policy that packs as the job does; None where every document is a sample of its own."""
+    """The policy that packs as the job does; None if every document is a sample of its own."""
     asked = job.get("packing")
     packs = job.is_set("packing") or (isinstance(asked, int) and asked > 1)
     if asked is None and job.get("stage") == "pt":
@@ -241,7 +241,7 @@ def _lora(job: Job) -> Optional[Dict[str, Any]]:
 
 
 def _frozen(job: Job, model: Any) -> Optional[Any]:
-    """All but the last layers of LLaMA-Factory's `freeze`."""
+    """Freezes all but the last layers, as LLaMA-Factory's `freeze` does."""
     trained, layers = job.count("trained_layers"), layers_of(model)
     if str(job.get("adapter", "")).lower() != "freeze":
         return None

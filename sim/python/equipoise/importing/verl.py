@@ -1,4 +1,4 @@
-"""verl: the update of the actor, which its PPO trainer runs on FSDP or Megatron."""
+"""Imports verl: the update of the actor, which its PPO trainer runs on FSDP or Megatron."""
 
 from typing import Any, Dict
 

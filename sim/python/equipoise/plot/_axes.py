@@ -1,4 +1,4 @@
-"""What the figures share: axes, legends, stacked rows, and what refuses another kind of result."""
+"""What the figures share: axes, legends, stacked rows, and the refusal of another kind of result."""
 
 import textwrap
 from collections.abc import Mapping
@@ -10,10 +10,10 @@ from ..study import Result
 from ..sweep import Sweep
 
 GIB = 2**30
-# What a GPU holds: these of a row's `memory` add up to its peak_bytes.
+# The parts of a row's `memory` that add up to its peak_bytes.
 PARTS = ("parameters", "gradients", "optimizer", "reserve", "activations", "kv_state", "kv_gradients", "gathered_kv", "logits", "buffers")
-NAMED = 10  # lines with a colour and an entry of the legend each: Matplotlib's colours begin again after so many
-LEGEND = 40  # letters of a line of the legend
+NAMED = 10  # the most lines with a colour and a legend entry: Matplotlib's colours repeat after so many
+LEGEND = 40  # letters per line of the legend
 VALIDATION = "equipoise.validation/1"
 
 
@@ -31,7 +31,7 @@ def new_axes(height: float = 4.0, width: float = 6.4) -> Tuple[Any, Any]:
 
 
 def entitle(axes: Any, text: str, width: int = 48) -> None:
-    """A title in as many lines as it takes: Matplotlib cuts what is wider than the figure."""
+    """A title broken into as many lines as it needs, because Matplotlib cuts what is wider than the figure."""
     axes.set_title("\n".join(textwrap.wrap(text, width)))
 
 
@@ -40,13 +40,13 @@ def cut(text: str, width: int) -> str:
 
 
 def height_of(rows: int, least: float = 0.0) -> float:
-    """Inches for so many rows of bars."""
+    """The height in inches for so many rows of bars."""
     return max(least, 1.2 + 0.45 * rows)
 
 
 def name_rows(axes: Any, labels: List[str], width: int = 36, upwards: bool = False, places: Optional[List[float]] = None) -> None:
-    """Rows by their labels at the vertical axis, the first on top, in two lines at most: so the bars have room, and no label
-    reaches into the next."""
+    """Labels rows at the vertical axis, the first on top, in at most two lines each: so the bars have room, and no
+    label reaches into the next."""
     texts = ["\n".join(textwrap.wrap(label, width, max_lines=2, placeholder="...")) for label in labels]
     axes.set_yticks(places or range(len(labels)), texts)
     ends = (-0.6, len(labels) - 0.4)
@@ -54,7 +54,7 @@ def name_rows(axes: Any, labels: List[str], width: int = 36, upwards: bool = Fal
 
 
 def legend(axes: Any, handles: List[Any], texts: List[str]) -> None:
-    """The legend next to the axes, where it covers nothing."""
+    """Puts the legend next to the axes, where it covers nothing."""
     if not handles:
         return
     texts = ["\n".join(cut(line, LEGEND) for line in text.split("\n")) for text in texts]
@@ -62,8 +62,8 @@ def legend(axes: Any, handles: List[Any], texts: List[str]) -> None:
 
 
 def marked(label: str, mark: str) -> str:
-    """A label and its mark, as an entry of a legend: the label gives way, and a mark that leaves it no room has lines of
-    its own."""
+    """A label with its mark as an entry of a legend. The label is shortened, and a mark that leaves it no room gets
+    lines of its own."""
     room = LEGEND - 1 - len(mark)
     return f"{cut(label, room)} {mark}" if room >= min(12, len(label)) else f"{cut(label, LEGEND)}\n{textwrap.fill(mark, LEGEND)}"
 
@@ -71,8 +71,9 @@ def marked(label: str, mark: str) -> str:
 def lines(
     axes: Any, rows: Dict[str, Any], fastest: Optional[str], mark: str, style: str = "-", marker: Optional[Tuple[str, str]] = None
 ) -> Dict[str, Any]:
-    """A line for each row's x and y, by label. The fastest is wide and has `mark` in the legend; of more rows than it
-    names the others are grey. The legend ends with what a `marker` on the lines says, (marker, text)."""
+    """Draws a line through each row's x and y, by label. The fastest is wide and has `mark` in the legend; rows
+    beyond those that the legend names are grey. The legend ends with the meaning of a `marker` on the lines,
+    (marker, text)."""
     named = list(rows)[:NAMED]
     if len(rows) > NAMED and fastest in list(rows)[NAMED:]:
         named[-1] = fastest
@@ -95,8 +96,7 @@ def lines(
 
 
 def stack(axes: Any, labels: Sequence[str], parts: Mapping) -> None:
-    """Rows of parts side by side, the first row on top: {part: (values, colour)}. A part of which no row has any is
-    skipped."""
+    """Draws rows of parts, the first row on top: {part: (values, colour)}. A part that no row has is skipped."""
     left = [0.0] * len(labels)
     for name, (values, colour) in parts.items():
         if any(value > 0 for value in values):
@@ -111,7 +111,7 @@ def percent_axis(axis: Any) -> None:
 
 
 def drawn_by(value: Any) -> str:
-    """What draws a result of this kind, as the end of a refusal."""
+    """The end of a refusal: what draws a result of this kind."""
     if isinstance(value, Result):
         return ", which plot.comparison, plot.memory, plot.steps and plot.gpus draw"
     if isinstance(value, Sweep):
@@ -133,14 +133,14 @@ def of(value: Any, argument: str, wanted: type) -> None:
 
 
 def one_of(argument: str, value: Any, known: Sequence[str]) -> str:
-    """A label among those that are there."""
+    """Checks a label against those that are there."""
     if value not in list(known):
         refuse(argument, f"one of {', '.join(dict.fromkeys(known))}", value)
     return value
 
 
 def fastest(result: Result) -> Optional[str]:
-    """The row that the result calls fastest, else the one with the most tokens per second and GPU; none where none ran."""
+    """The row that the result calls fastest, else the one with the most tokens per second and GPU; None if none ran."""
     compared = result.summary.get("comparison", {})
     if named := compared.get("fastest") or compared.get("fastest_any_delay"):
         return named
@@ -151,7 +151,7 @@ def fastest(result: Result) -> Optional[str]:
 
 
 def none_ran(rows: Sequence[Mapping]) -> ValueError:
-    """What is said of a result in which nothing ran, with the first row's reason."""
+    """The message for a result in which nothing ran, with the first row's reason."""
     return ValueError(f"result: expected a row that ran, found none; {rows[0]['label']}: {rows[0]['reason']}")
 
 

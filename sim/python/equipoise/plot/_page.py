@@ -1,4 +1,4 @@
-"""Figures of what only a study's page holds: of `study(out=FOLDER)`, or of that folder."""
+"""Figures of data that only a study's page has: of `study(out=FOLDER)`, or of that folder."""
 
 import os
 import textwrap
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Paged = Union[Result, str, os.PathLike]
 
 COMPUTATION = "computation"
-# In the order of the bars; the colours are of these places.
+# In the order of the bars, which also decides the colours.
 LOSSES = (
     COMPUTATION,
     "waiting for other stages",
@@ -29,7 +29,7 @@ LOSSES = (
     "gradient and parameter exchange",
     "recompute",
 )
-WAITING_ALONE = "waiting for others"  # where there is one stage
+WAITING_ALONE = "waiting for others"  # if there is only one stage
 AXES = {"compute": COMPUTATION, "tp": LOSSES[3], "cp": LOSSES[4], "ep": LOSSES[5], "pp": LOSSES[6], "dp": LOSSES[7]}
 DELAYS = ((0, 0, "at once"), (1, 1, "1 step"), (2, 3, "2 to 3 steps"), (4, 7, "4 to 7 steps"), (8, None, "8 and more"))
 OPS = (("forward", "#9ecae1"), ("backward", "#3182bd"), ("forward, dropped again", "#c7e9c0"), ("forward, again", "#fdae6b"), ("weight gradients", "#756bb1"))
@@ -154,7 +154,7 @@ def delay(result: Paged) -> "Figure":
 
 
 def _not_drawn(why: str, labels: List[str]) -> str:
-    """Rows that are not drawn, in lines of the axis's label; of many the first."""
+    """Names the rows that are not drawn, in lines of the axis's label; only the first ones if there are many."""
     if not labels:
         return ""
     names = [cut(label, 36) for label in labels[:NAMED]] + ([f"{len(labels) - NAMED} more"] if len(labels) > NAMED else [])
@@ -174,7 +174,7 @@ def _bins(lengths: np.ndarray) -> List[Dict[str, Any]]:
 
 
 def _from_first_percentile(bins: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
-    """The bins below that of the first percentile of documents are one with it, as on the page."""
+    """Joins the bins below the first percentile of documents into one, as on the page."""
     of_all, first, below = sum(b["documents"] for b in bins), 0, 0
     while first + 1 < len(bins) and below + bins[first]["documents"] <= of_all / 100:
         below += bins[first]["documents"]
@@ -208,7 +208,7 @@ def lengths(documents: Any) -> "Figure":
     bins = _from_first_percentile(bins)
     series = {"documents": "C0", "tokens": "C2", "causal_pairs": "C1"}
     shares = {key: np.array([b[key] for b in bins], dtype=float) / sum(b[key] for b in bins) for key in series}
-    begin, attention = len(bins), 0.0  # from the longest bin down, until half of the attention is in
+    begin, attention = len(bins), 0.0  # from the longest bin down, until half of the attention is included
     while begin > 0 and attention < 0.5:
         begin -= 1
         attention += shares["causal_pairs"][begin]

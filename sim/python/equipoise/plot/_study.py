@@ -42,7 +42,7 @@ def comparison(result: Result) -> "Figure":
 
 
 def _why(row: Dict[str, Any], width: int = 64) -> str:
-    """Why a row did not run, in a line."""
+    """One line that says why a row did not run."""
     text = f"{'does not fit' if row['status'] == 'oom' else row['status']}: {row['reason'] or ''}".rstrip(": ")
     return cut(text, width)
 
@@ -104,7 +104,7 @@ def gpus(result: Result, policy: Optional[str] = None) -> "Figure":
 
 
 def _load_map(frame: Any, policy: str) -> Any:
-    """The load of each GPU of one row; TP ranks that do the same are one cell."""
+    """Draws the load of each GPU of one row; TP ranks that do the same are one cell."""
     places = ["dp", "cp", "tp"]
     if (frame.groupby(["pp", "dp", "cp"])["relative_to_mean"].nunique() <= 1).all():
         frame, places = frame[frame["tp"] == frame["tp"].min()], places[:2]

@@ -14,7 +14,7 @@ NAMES = {"tokens_per_second_per_gpu": "tokens/s/GPU"}
 
 
 def short(value: float) -> str:
-    """A number in a cell of a map: 0.123, 4.57, 1,234, 56.7G."""
+    """A number for a cell of a map: 0.123, 4.57, 1,234, 56.7G."""
     for unit, name in ((1e12, "T"), (1e9, "G"), (1e6, "M")):
         if abs(value) >= unit:
             return f"{value / unit:.4g}{name}" if abs(value) >= 100 * unit else f"{value / unit:.3g}{name}"
@@ -62,7 +62,7 @@ def sweep(swept: Sweep, metric: str = "tokens_per_second_per_gpu", policy: Optio
     figure, axes = new_axes(height=min(12.0, max(4.0, 1.4 + 0.34 * len(down))), width=min(14.0, max(6.4, 2.4 + 0.62 * len(across))))
     table = own.pivot(index=keys[0], columns=keys[1], values=metric).astype(float).reindex(index=down, columns=across)
     image = axes.imshow(table.to_numpy(), aspect="auto")
-    wide = max(len(down) / 30, len(across) / 18)  # above 1 the figure grows no more, and letters get smaller
+    wide = max(len(down) / 30, len(across) / 18)  # beyond 1 the figure does not grow, and letters get smaller
     for y, x, value, status in zip(own[keys[0]], own[keys[1]], own[metric].astype(float), own["status"]):
         there = value == value
         dark = there and sum(w * part for w, part in zip((0.3, 0.59, 0.11), image.to_rgba(value))) < 0.5

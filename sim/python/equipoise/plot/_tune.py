@@ -142,7 +142,8 @@ def choices(tuned: Tuned) -> "Figure":
     for values in worth.values():
         values = values.sort_values(ascending=False, kind="stable")
         begins.append(ends[-1] + 1.7 if ends else 0.0)
-        lines = [begins[-1] + down for down in range(len(values))]  # one for each dot, so that no name covers another
+        lines = [begins[-1] + down for down in range(len(values))]  # one line per dot, so that no name covers
+                                                                    # another
         ends.append(lines[-1])
         axes.plot(values, lines, "o", color="C0", markersize=5)
         for at, (value, share) in zip(lines, values.items()):
