@@ -64,7 +64,7 @@ constexpr PassedOver kPassedOver[] = {
     {"who gets a token, not how much is computed",
      "norm_topk_prob scoring_func topk_method n_group topk_group routed_scaling_factor router_jitter_noise "
      "input_jitter_noise router_dtype use_routing_bias shared_moe_mode aux_loss_alpha seq_aux ep_size "
-     "router_scaling_factor enable_moe_fp32_combine moe_capacity moe_gate moe_use_aux_free"},
+     "router_scaling_factor enable_moe_fp32_combine moe_capacity moe_gate moe_norm_min moe_use_aux_free"},
 };
 
 constexpr std::string_view kHarmlessStarts[] = {"rope_", "_attn_implementation", "mup_", "forced_"};
@@ -162,6 +162,7 @@ constexpr std::pair<std::string_view, std::string_view> kRefusedTypes[] = {
     {"opt", kOwnKeys},
     {"dbrx", kOwnKeys},
     {"afmoe", "attention whose output passes a gate is not modelled"},
+    {"beam", "attention whose output passes a gate is not modelled"},
     {"hrm_text", "layers that a token passes more than once are not modelled"},
     {"bert", kEncoder},
     {"camembert", kEncoder},

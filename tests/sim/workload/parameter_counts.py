@@ -4,7 +4,8 @@ models that it makes of them (on the meta device, without weights).
 Shapes are those of published models. A config leaves out what is as in its class, as config.json files do; a text_config
 leaves out more. `equipoise` has to read the same number of parameters from each (test_hf_counts.cpp).
 
-Without an argument it checks the file and exits 77 (skipped) where torch and transformers are missing. --write makes it.
+Without an argument it checks the file and exits 77 (skipped) where torch and transformers are missing. --write adds the
+models that the file does not have, as the installed version writes them: versions differ in what a config says.
 """
 import json
 import pathlib
@@ -12,7 +13,6 @@ import sys
 
 try:
     import torch
-    import transformers
     from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 except ImportError:
     print("skipped: torch or transformers is not installed")
@@ -88,6 +88,23 @@ MODELS = {
     "SantaCoder": ("gpt_bigcode", {"n_embd": 2048, "n_layer": 24, "n_head": 16, "vocab_size": 49280, "n_positions": 2048}),
     "StarCoder2 3B": ("starcoder2", sizes(3072, 30, 24, 2, 12288, 49152)),
     "Minitron 4B": ("nemotron", sizes(3072, 32, 24, 8, 9216, 256000)),
+    # Of Transformers 5, in the shape that the class has of itself.
+    "ERNIE 4.5 21B A3B": ("ernie4_5_moe", {}),
+    "gpt-oss 120B": ("gpt_oss", {}),
+    "GLM-4.7 Flash": ("glm4_moe_lite", {}),
+    "A.X K1": ("axk1", {}),
+    "HY 3": ("hy_v3", {}),
+    "Mellum": ("mellum", {}),
+    "K-EXAONE, the class's own": ("exaone_moe", {}),
+    "Aria, text": ("aria_text", {}),
+    "MiniCPM3 4B": ("minicpm3", {}),
+    "Youtu-LLM 2B": ("youtu", {}),
+    "VaultGemma, the class's own": ("vaultgemma", {}),
+    "Apertus, the class's own": ("apertus", {}),
+    "nanochat": ("nanochat", {}),
+    "Jais 2 8B": ("jais2", {}),
+    "Persimmon 8B": ("persimmon", {}),
+    "Granite, sliding windows": ("granite_swa", {}),
 }
 
 
@@ -96,24 +113,27 @@ def made(model_type, shape):
     config = CONFIG_MAPPING[model_type](**shape)
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
-    written = json.loads(config.to_json_string(use_diff=True))
+    written = json.loads(config.to_json_string(use_diff=bool(shape)))
     if set(shape) == {"hidden_size", "num_hidden_layers", "intermediate_size"}:  # a part of a model: what its class has not
         written = {"model_type": model_type, **shape}
     return written, sum(parameter.numel() for parameter in model.parameters())
 
 
 def main():
+    file = json.loads(FILE.read_text())["models"]
+    known = {row["model"]: row["parameters"] for row in file}
+    adds = "--write" in sys.argv
     rows = []
     for name, (model_type, shape) in MODELS.items():
+        if model_type not in CONFIG_MAPPING or (adds and name in known):
+            continue
         config, parameters = made(model_type, shape)
         rows.append({"model": name, "config": config, "parameters": parameters})
         print(f"{name}: {parameters:,}", flush=True)
-    models = ",\n".join(json.dumps(row) for row in rows)  # a model a line
-    text = f'{{"made_by": "transformers {transformers.__version__}", "models": [\n{models}\n]}}\n'
-    if "--write" in sys.argv:
-        FILE.write_text(text)
+    if adds:
+        models = ",\n".join(json.dumps(row) for row in file + rows)  # a model a line
+        FILE.write_text(f'{{"models": [\n{models}\n]}}\n')
         return 0
-    known = {row["model"]: row["parameters"] for row in json.loads(FILE.read_text())["models"]}
     unlike = [f"{row['model']}: {row['parameters']:,}, the file has {known.get(row['model'])}" for row in rows
               if row["parameters"] != known.get(row["model"])]
     print("\n".join(unlike))
