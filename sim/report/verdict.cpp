@@ -173,11 +173,26 @@ std::optional<Note> unequal_batches(const StudyResult& result) {
   return batch_difference(rows);
 }
 
+// What limits the fastest row, after how much better its CP ranks share attention than the baseline's.
+Note limits_of(const PolicyResult& first, const PolicyResult& baseline, int stages) {
+  constexpr double kBalanceWorthNaming = 0.05;
+  const Note limited{"limited_by", "", {{"losses", Notes{blame_of(first.metrics, stages)}}}};
+  const Metric before = baseline.metrics.cp_imbalance, after = first.metrics.cp_imbalance;
+  if (!before || !after || *before - *after < kBalanceWorthNaming) return limited;
+  return {"cp_balance",
+          "",
+          {{"baseline", baseline.run.label},
+           {"before", *before},
+           {"winner", first.run.label},
+           {"after", *after},
+           {"limited", Notes{limited}}}};
+}
+
 // The loss that shrinks most from the baseline to the fastest row, and what limits that row.
 Note why_of(const Study& study, const PolicyResult& first, const PolicyResult& baseline) {
   const int stages = study.layout.pipeline;
   const std::vector<Loss> own = losses_of(first.metrics, stages);
-  const Note limited{"limited_by", "", {{"losses", Notes{blame_of(first.metrics, stages)}}}};
+  const Note limited = limits_of(first, baseline, stages);
   if (&first == &baseline || !baseline.simulated()) return limited;
   const Loss* gained = nullptr;
   double most = 0.005, left = 0;
