@@ -159,7 +159,7 @@ int main(int argc, char** argv) {
   std::cerr.flush();
   std::fflush(nullptr);
   if (status == 0) {
-    equipoise::kernels::finish_mpi();  // where a rank that failed alone would wait for the others
+    equipoise::kernels::finish_mpi();  // skipped on failure: it waits for the other ranks
     equipoise::execution::note_end_of_ranks();
   }
 #ifdef __SANITIZE_ADDRESS__

@@ -63,7 +63,7 @@ struct PublishedRow {
   std::optional<double> simulated, published;
   const char* simulated_status = "ok";  // of "status"
   bool published_fits = true;
-  std::string against;  // for a speed-up, the label of the row that it is over
+  std::string against;  // for a speed-up, the label of the row that it is relative to
   std::string source;
 
   // The difference as a percentage of the published figure; none if one is missing or it is 0.

@@ -173,7 +173,7 @@ class GroupRun {
   std::vector<LaneProgress> lanes_;
   std::vector<Picoseconds> network_;  // by stage and TP coordinate: when the last background op ends
   std::vector<std::vector<double>> speed_;
-  std::vector<Scratch>& scratch_;  // by lane, of the thread
+  std::vector<Scratch>& scratch_;  // by lane; belongs to the thread
   std::vector<Cursor> cursors_;    // by lane, in the running scheduled op
   std::uint64_t jitter_base_ = 0;
   NoObserver nobody_;

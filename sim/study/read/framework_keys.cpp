@@ -122,8 +122,8 @@ constexpr Key<Framework> kFrameworkKeys[] = {
         "stage_division", kStageDivisionNames,
         "How layers are shared out over virtual stages, the preset's by default; even: the middle stages "
         "first where they do not divide; block-costs: a stage is full once the cost up to its last block "
-        "exceeds its share, 4 x hidden x query width + 3 x hidden x FFN per layer and vocabulary x hidden "
-        "of the head (nanotron)")
+        "exceeds its share; a layer costs 4 x hidden x query width + 3 x hidden x FFN, the head vocabulary x "
+        "hidden (nanotron)")
         .acting("with a pipeline, without stage_layers and count_embedding_and_head", acts::divides_stages),
     flag<&FrameworkOptions::fp8_param_gather>("fp8_param_gather",
                                               "ZeRO-3 gathers the layers' weights in FP8 (torchao's "

@@ -264,10 +264,10 @@ def memory_by_stage(result: Paged) -> "Figure":
 
 
 def pipeline(result: Paged, policy: Union[str, Sequence[str], None] = None, step: Optional[int] = None) -> "Figure":
-    """A step's timeline, simulated: a line a pipeline stage, boxes are forward and backward of micro-batches by their
-    numbers, what is empty is waiting; grey at the end are gradients and the optimizer. `policy`: one row or two on one
-    time axis; the baseline and the fastest without it. `step`: one of the few telling ones that the page has (of median
-    time, slowest, fastest, with most memory ...); each row's first without it. Of a step's lanes the one that ends last.
+    """Draws the simulated timeline of a step, with a line per pipeline stage. Boxes are the forwards and backwards of
+    micro-batches by number, gaps are waiting, and grey at the end are gradients and the optimizer. `policy` names one row
+    or two on one time axis; the default is the baseline and the fastest. `step` is one of those that the page has (of median
+    time, slowest, fastest, with most memory ...); the default is each row's first. The lane that ends last is drawn.
     `result` is of study(out=FOLDER), or that folder."""
     page = _page_of(result)
     drawn = {row["label"]: [one for one in row["drawn"] if one["lanes"]] for row in page["rows"]}
