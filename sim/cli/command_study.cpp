@@ -376,6 +376,8 @@ bool read_content(StudyOptions& options, const RunStudyOptions& run, std::ostrea
   if (options.job.model.empty() == options.file.empty())
     throw UserError("study: expected a study file, or --model and --gpus, found ",
                     options.file.empty() ? "neither" : "both");
+  if (!options.job.policies.empty() && options.job.model.empty())
+    throw UserError("--policies: expected --model, whose rows it names; a study file has its own");
   if (options.job.model.empty()) {
     options.content = read_json_file(options.file);
   } else {

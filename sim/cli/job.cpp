@@ -53,14 +53,15 @@ json trace_of(const std::string& trace) {
       printable(trace));
 }
 
-// Windows of a global batch: as many as make so many tokens, one for each eight GPUs at least, and such that
-// many numbers of replicas have equally many.
+// Windows in a global batch: no more than make so many tokens, at least one for every eight GPUs, and a
+// number that divides evenly among many numbers of replicas.
 std::int64_t windows_per_step(std::int64_t window, std::int64_t gpus, std::int64_t tokens = kTokensPerStep) {
   constexpr std::int64_t kGpusOfWindow = 8, kMostWindows = 4096;
   const std::int64_t odd = gpus >> std::countr_zero(static_cast<std::uint64_t>(gpus));
   const std::int64_t wanted =
       std::max({std::int64_t{1}, std::min(tokens / window, kMostWindows), gpus / kGpusOfWindow});
-  return odd * static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>((wanted + odd - 1) / odd)));
+  return odd * static_cast<std::int64_t>(
+                   std::bit_floor(static_cast<std::uint64_t>(std::max<std::int64_t>(1, wanted / odd))));
 }
 
 // What the framework packs and cuts of itself, and a policy of each paper.

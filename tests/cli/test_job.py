@@ -35,11 +35,28 @@ class Job(Case):
         self.assertLessEqual(len(first), 110)
         large = self.ok("study", "--model", "llama3.1-70b", "--gpus", "8", "--window", "8K")
         self.assertIn("does not fit on 8 GPUs with any layout; it fits on ", large.splitlines()[0])
+
+    def test_the_baseline_is_what_the_framework_does(self):
+        options = [*JOB[:-2], "--set", "batch.steps=2", "--format", "json", "--quiet"]
+        for framework, shard in (("megatron", "per-document"), ("torchtitan", "per-sequence")):
+            first = json.loads(self.ok("study", *options, "--framework", framework))["policies"][0]
+            self.assertEqual((first["policy"], first["shard"], first["runs_in"]), ("plain", shard, "yes"))
+
+    def test_a_short_trace_makes_small_batches_and_is_said_to_be_read_again(self):
+        lengths = self.write("sft.txt", "\n".join(str(500 + 37 * i % 3000) for i in range(600)))  # 1.2M tokens
+        done = run("study", *JOB, "--trace", lengths, "--format", "json", "--quiet")
+        study = json.loads(done.stdout)["study"]
+        self.assertEqual(study["settings"]["batch"]["sequences_per_step"], 16)  # 8 steps of them are in the trace
+        self.assertNotIn("are read", done.stderr)
+        few = self.write("few.txt", "\n".join(str(500 + 37 * i) for i in range(20)))
+        self.assertRegex(run("study", *JOB, "--trace", few, "--format", "json", "--quiet").stderr,
+                         r"warning: the trace's 20 documents are read \d+\.\d times, so that intervals count copies as other documents")
         self.refused("init", "--model", "llama3.1-70b", "--gpus", "8", "--window", "8K", says=["does not fit on 8 GPUs"])
 
     def test_what_is_missing_is_named(self):
         self.refused("study", says=["a study file, or --model and --gpus"])
         self.refused("study", "--model", "qwen2.5-0.5b", says=["--gpus"])
+        self.refused("study", self.write("study.json", STUDY), "--policies", "plain-4d", says=["--policies", "--model"])
         self.refused("study", *JOB, "--gpu", "z9000", says=["--gpu", "h100-sxm", "z9000"])
         self.refused("study", *JOB, "--trace", "nowhere", says=["--trace", "list traces", "nowhere"])
         self.refused("init", says=["--model"])
@@ -129,6 +146,21 @@ class Anchor(Case):
 
 
 class Next(Case):
+    def words_that_bash_sees(self, screen):
+        """Of each command, which may take several lines."""
+        text = screen.split("\nNext ")[1].replace("equipoise ", "printf '%s\\n' --- ")
+        done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, check=True)
+        self.assertEqual(done.stderr, "")
+        return [command.splitlines() for command in done.stdout.split("---\n")[1:]]
+
+    def test_a_command_of_several_lines_is_one_for_a_shell(self):
+        label = "a row whose label is as long as a line of the screen, and which has 'quotes' and spaces that belong to it"
+        study = self.write("study.json", dict(STUDY, policies=[{"name": "plain", "shard": "per-document", "label": label}], baseline=label))
+        commands = self.words_that_bash_sees(self.ok("study", study, "--set", "batch.steps=2", "--set", "cluster.network.nic_GBps=49.5"))
+        sets = ["--set", "batch.steps=2", "--set", "cluster.network.nic_GBps=49.5"]
+        self.assertEqual(commands, [["export", str(study), *sets, "--row", label, "--for", "megatron"],
+                                    ["tune", str(study), *sets, "--max-delay", "1"]])
+
     def test_the_commands_can_be_pasted(self):
         screen = self.ok("study", *JOB, "--set", "batch.steps=2")
         self.assertIn("equipoise init --model qwen2.5-0.5b --gpus 8 --window 8K --policies plain-4d,fixed-4d --out study.json", " ".join(screen.split()))
