@@ -10,7 +10,7 @@ Both options may be given several times: the tables are read as one.
 Every row is simulated by `equipoise fit --steps ... --slowdowns preset`: as documents of one length, as published
 benchmarks train, with the shipped preset of the framework that ran it and nothing else set but what the row states.
 Columns of the rows: gpu, model_id, seq_len, tp, cp, pp, dp, mbs, gbs_seqs, step_time_s; if there are: row_id, group,
-n_gpus, layers_run, vp, precision, act_recompute, attention_impl, optimizer_state_dtype, notes. Of the models: model_id,
+n_gpus, layers_run, vp, precision, act_recompute, attention_impl, optimizer_state_dtype, peak_memory_GiB, notes. Of the models: model_id,
 n_layers, hidden, n_heads, n_kv_heads, ffn_hidden, gated_mlp, vocab. An empty recompute means the cheaper of none and full
 that fits in memory, an empty vp 1. For models with experts docs/how-to/fit-your-own-steps.md says which columns there are in addition to
 these; their rows are summed up by model and benchmark, with the mean over these groups and the worst of them: forty rows
@@ -31,7 +31,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 
 from published_settings import SETTINGS, with_settings, with_stages
@@ -174,6 +174,28 @@ def summarise_experts(results):
           f"{100 * of_rows:.1f} %; worst group {worst}, {100 * means[worst]:.1f} %")
 
 
+def peak_error(row, found):
+    """Predicted over printed peak of what an allocator holds, less 1; None where none is printed."""
+    return float(found["allocated_GiB"]) / float(row["peak_memory_GiB"]) - 1 if row.get("peak_memory_GiB") else None
+
+
+def summarise_memory(results):
+    """All of these ran. Peaks are those that the sources print, of allocated or reserved bytes."""
+    refused = [r for r in results if not r["fits"]]
+    print(f"memory: {len(refused)} of {len(results)} runs that ran are called out of memory: "
+          + ", ".join(f"{name} ({n})" for name, n in Counter(r["group"] for r in refused).items()))
+    groups = defaultdict(list)
+    for r in results:
+        if r["peak_error"] is not None:
+            groups[r["group"]].append(r["peak_error"])
+    for name, errors in sorted(groups.items()):
+        print(f"{name:44} {len(errors):4d} peaks, {100 * statistics.mean(map(abs, errors)):.1f} % off, mean {100 * statistics.mean(errors):+.1f} %")
+    errors = [error for some in groups.values() for error in some]
+    if errors:
+        print(f"{len(errors)} peaks: {100 * statistics.median(map(abs, errors)):.1f} % off at the median, "
+              f"{100 * statistics.mean(map(abs, errors)):.1f} % in the mean")
+
+
 PARTS = ("waits", "tp", "ep", "dp")
 
 
@@ -221,12 +243,14 @@ def main():
         if not of_family:
             continue
         simulator = Simulator(args.program, of_family, models, family, args.jobs)
+        of_row = {row["row_id"]: row for row in of_family}
         for row in simulator.predict("preset"):
             published, predicted = float(row["published_seconds"]), float(row["predicted_seconds"])
             results.append({"row": row["row_id"], "group": row["group"], "benchmark": row["benchmark"],
                             "precision": row["precision"], "family": family,
                             "recompute": row["recompute"], "published": published, "predicted": predicted,
-                            "error": predicted / published - 1})
+                            "error": predicted / published - 1, "fits": row["fits"] == "yes",
+                            "peak_error": peak_error(of_row[row["row_id"]], row)})
             print(f"{row['row_id']:8} {row['group']:44} {row['precision']:10} {row['recompute']:10} "
                   f"{published:11.3f} {predicted:11.3f} {100 * results[-1]['error']:8.1f}")
         excluded += simulator.excluded
@@ -242,6 +266,8 @@ def main():
     summarise(results, lambda r: f"all {r['precision']}", "precision")
     print()
     summarise_experts([r for r in results if r["row"] in routed])
+    print()
+    summarise_memory(results)
     print(f"\n{len(results)} rows predicted, {len(excluded)} excluded (predicted: simulated; published: as printed by "
           "their sources)")
     if args.json:

@@ -443,14 +443,14 @@ CsvTable read_table(const std::string& path, std::span<const char* const> needed
   return table;
 }
 
-Metrics simulated(const Study& study, const StudyInputs& inputs, bool ignore_memory) {
+PolicyResult simulated(const Study& study, const StudyInputs& inputs, bool ignore_memory) {
   RunStudyOptions options;
   options.find_fits = false;
   options.ignore_memory = ignore_memory;
-  const StudyResult result = run_study(study, inputs, options);
-  const PolicyResult& row = result.policies.front();
+  StudyResult result = run_study(study, inputs, options);
+  PolicyResult& row = result.policies.front();
   if (!row.simulated()) throw NotThisRow{reason_text(row.reasons)};
-  return row.metrics;
+  return std::move(row);
 }
 
 StepRow make_row(const RowReader& reader, const std::string& where) {
@@ -511,18 +511,25 @@ double StepRow::seconds(const Slowdowns& slowdowns, std::optional<ExpertTimes> e
     options->expert_gemm_slowdown = experts->gemm_slowdown;
     options->expert_product_seconds = experts->product_seconds;
   }
-  return *simulated(slowed, inputs, true).step_seconds;
+  return *simulated(slowed, inputs, true).metrics.step_seconds;
 }
 
 StepParts StepRow::parts_as_preset() const {
-  const Metrics m = simulated(study, inputs, true);
+  const PolicyResult row = simulated(study, inputs, true);
+  const Metrics& m = row.metrics;
   const auto part = [&](const Metric& share) { return *m.step_seconds * share.value_or(0); };
   const auto exposed = [&](Stream stream) { return part(m.exposed_comm_ratio[at(stream)]); };
   const double waits = part(m.losses.waiting) + part(m.losses.lanes_wait);
-  return {*m.step_seconds,     waits,
-          exposed(Stream::tp), exposed(Stream::cp),
-          exposed(Stream::ep), exposed(Stream::pp),
-          exposed(Stream::dp), part(m.losses.recompute)};
+  return {*m.step_seconds,
+          waits,
+          exposed(Stream::tp),
+          exposed(Stream::cp),
+          exposed(Stream::ep),
+          exposed(Stream::pp),
+          exposed(Stream::dp),
+          part(m.losses.recompute),
+          row.peak.parts.total() - row.peak.parts.reserve,
+          row.status == RowStatus::ok};
 }
 
 StepRows read_step_rows(const StepTables& tables, int jobs) {

@@ -31,9 +31,12 @@ struct StepTables {
 
 // Seconds of a predicted step, and what of them a GPU does not compute for the first time: waits for other
 // stages, ranks and lanes; what of communication nothing hides (dp: gradients and parameters); repeated
-// forwards.
+// forwards. And bytes of the fullest GPU: what an allocator counts, without the profile's reserve, and
+// whether that fits with it.
 struct StepParts {
   double step = 0, waits = 0, tp = 0, cp = 0, ep = 0, pp = 0, dp = 0, recompute = 0;
+  double allocated_bytes = 0;
+  bool fits = true;
 };
 
 // One row, ready to be simulated at any slowdowns.

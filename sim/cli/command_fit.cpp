@@ -331,7 +331,7 @@ void print_predictions(const StepRows& rows, const FitStepsOptions& options, int
       parts[i].step = row.seconds(how.slowdowns, how.experts, how.seconds_per_launch);
   });
   out << "row_id,group,benchmark,precision,recompute,slowdowns,published_seconds,predicted_seconds,error,"
-         "waits,tp,cp,ep,pp,dp,repeated\n";
+         "waits,tp,cp,ep,pp,dp,repeated,allocated_GiB,fits\n";
   out.precision(9);
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const StepRow& row = rows.rows[i % rows.rows.size()];
@@ -340,10 +340,12 @@ void print_predictions(const StepRows& rows, const FitStepsOptions& options, int
         << row.precision << ',' << csv_cell(row.recompute) << ','
         << csv_cell(options.slowdowns[i / rows.rows.size()]) << ',' << row.published << ',' << p.step << ','
         << p.step / row.published - 1;
-    if (asked[i / rows.rows.size()].as_preset)
+    if (asked[i / rows.rows.size()].as_preset) {
       for (const double part : {p.waits, p.tp, p.cp, p.ep, p.pp, p.dp, p.recompute}) out << ',' << part;
-    else
-      out << ",,,,,,,";
+      out << ',' << p.allocated_bytes / (1 << 30) << ',' << (p.fits ? "yes" : "no");
+    } else {
+      out << ",,,,,,,,,";
+    }
     out << '\n';
   }
 }

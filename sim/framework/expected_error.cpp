@@ -46,6 +46,14 @@ ErrorInterval interval_of(const json& node) {
   return {node["low"], node["high"], node["rows"], node["sources"]};
 }
 
+// Of the ratio of two such rows: policies of one layout, or two layouts.
+std::optional<ErrorInterval> interval_of_ratio(const StepFamily& steps, bool policies) {
+  const json& kinds = table()["ratios"];
+  const auto kind = std::ranges::find_if(
+      kinds, [&](const json& k) { return holds(k, steps) && k.value("policies", policies) == policies; });
+  return kind == kinds.end() ? std::nullopt : std::optional(interval_of(*kind));
+}
+
 }  // namespace
 
 std::string StepFamily::text() const {
@@ -64,7 +72,10 @@ std::optional<ExpectedError> expected_error(const StepFamily& steps) {
   error.nearest_error = (*kind)["mean_abs_error"];
   const bool known_gpu =
       std::ranges::any_of(table()["gpus"], [&](const json& gpus) { return is_of(gpus, steps.gpu); });
-  if (known_gpu) error.step = interval_of(*kind);
+  if (!known_gpu) return error;
+  error.step = interval_of(*kind);
+  error.speed_up = interval_of_ratio(steps, true);
+  error.speed_up_of_layouts = interval_of_ratio(steps, false);
   return error;
 }
 

@@ -1,9 +1,12 @@
-// How long a predicted step really takes: a 90 % interval, from published steps.
+// How long a predicted step really takes, and how far off the ratio of two rows is: 90 % intervals, from
+// published steps.
 //
-// Errors are alike within a kind: framework, dense or with experts, LoRA, architecture of the GPU, precision. The
-// steps of one benchmark are nearly one error, so that each benchmark counts once. A kind with fewer than five of
-// them has no interval, and a wider kind answers for it. tests/published_errors.py makes the table of kinds from
-// published steps, and measures how many steps of held-out sources lie inside.
+// Errors are alike within a kind: framework, dense or with experts, LoRA, architecture of the GPU, precision.
+// The steps of one benchmark are nearly one error, so that each benchmark counts once. A kind with fewer than
+// five of them has no interval, and a wider kind answers for it. Most of an error is common to two rows of
+// one study, and no part of their ratio's: that has kinds of its own, two policies of one layout or two
+// layouts. tests/published_errors.py makes the table of kinds from published steps, and measures how many
+// steps of held-out sources lie inside.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +35,8 @@ struct ErrorInterval {
 
 struct ExpectedError {
   std::optional<ErrorInterval> step;      // for a step's time; none if there is no published step on its GPUs
-  std::optional<ErrorInterval> speed_up;  // for the ratio of two rows; none if unknown
+  std::optional<ErrorInterval> speed_up;  // for the ratio of two rows of one layout; none if unknown
+  std::optional<ErrorInterval> speed_up_of_layouts;  // and of two layouts
   std::string nearest;                // the kind of the published steps
   double nearest_error = 0;           // their mean absolute error
 };

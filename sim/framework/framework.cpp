@@ -119,6 +119,7 @@ constexpr DefaultKey kDefaults[] = {
     {"fp8_attention_bytes", read_number<&Options::fp8_attention_bytes>, 4},
     {"fp8_activation_bytes", read_number<&Options::fp8_activation_bytes>, 4},
     {"fp8_weight_bytes", read_number<&Options::fp8_weight_bytes>, 4},
+    {"fp8_frozen_weight_bytes", read_number<&Options::fp8_frozen_weight_bytes>, 4},
 };
 
 void read_defaults(const json& file, const std::string& origin, FrameworkPreset& preset) {

@@ -143,11 +143,12 @@ struct FrameworkOptions {
   // Bytes per element that FP8 linear layers keep. Inputs are kept for the weight gradient: one byte in
   // Transformer Engine with one scale per tensor, two if they are cast again. Attention's output is kept in
   // bf16 for its own backward and as the next layer's input. The others are what an FFN's activation reads,
-  // and weights in addition to bf16.
+  // weights that train in addition to bf16, and frozen weights in all.
   double fp8_input_bytes = 1;
   double fp8_attention_bytes = 3;
   double fp8_activation_bytes = 2;
   double fp8_weight_bytes = 2;
+  double fp8_frozen_weight_bytes = 4;
   // ChunkFlow without a pipeline holds K + 1 chunks, not K, unless strict_keep (sim/memory/memory_model.h).
   bool recompute_ahead = true;
   // Kernels are those of kernels/ and ranks those of sim/execution. Row ops move the bytes of the table in

@@ -1,6 +1,7 @@
 #include "sim/memory/memory_model.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "sim/cost/context_exchange/context_form.h"
 #include "sim/cost/cost_basis.h"
@@ -35,7 +36,9 @@ MemoryModel::MemoryModel(const ModelShape& model, const Layout& layout, const Pr
       slack_(1 + framework.allocator_slack),
       records_streams_(framework.records_streams),
       keeps_gathered_kv_(framework.keep_gathered_kv && layout.acting_facts().keeps_brought),
-      cached_weight_bytes_(layout.precision == Precision::fp8 ? framework.fp8_weight_bytes : 0),
+      weight_bytes_(kBf16Bytes + (layout.precision == Precision::fp8 ? framework.fp8_weight_bytes : 0)),
+      frozen_weight_bytes_(layout.precision == Precision::fp8 ? framework.fp8_frozen_weight_bytes
+                                                              : kBf16Bytes),
       input_per_token_(kBf16Bytes * as_double(model.hidden) / layout.tensor),
       layers_(layers_of_stages(model, layout)),
       keeping_(backward_layers(model, layout)),
@@ -56,17 +59,20 @@ MemoryModel::MemoryModel(const ModelShape& model, const Layout& layout, const Pr
 }
 
 MemoryParts MemoryModel::fixed(int stage) const {
-  PartParameters all, trained, ends;  // `ends` are parameters outside linear layers in FP8
-  const auto add = [](PartParameters& sum, const PartParameters& part) {
-    sum.dense += part.dense;
-    sum.routed += part.routed;
+  PartParameters layers, trained, frozen, ends;  // `ends` are parameters outside linear layers in FP8
+  const auto add = [](PartParameters& sum, const PartParameters& part, int sign = 1) {
+    sum.dense += sign * part.dense;
+    sum.routed += sign * part.routed;
   };
   for (int v = stage; v < layout_.virtual_stages(); v += layout_.pipeline) {
     for (const ModelPart part : parts_[at(v)]) {
-      add(all, part_sizes_[at(part)]);
-      if (!is_layer(part)) add(ends, part_sizes_[at(part)]);
+      add(is_layer(part) ? layers : ends, part_sizes_[at(part)]);
+      if (is_layer(part)) add(frozen, part_sizes_[at(part)]);
     }
-    for (const ModelPart part : trained_parts_[at(v)]) add(trained, trained_sizes_[at(part)]);
+    for (const ModelPart part : trained_parts_[at(v)]) {
+      add(trained, trained_sizes_[at(part)]);
+      if (is_layer(part)) add(frozen, trained_sizes_[at(part)], -1);
+    }
   }
   // Replicas of the same part, which are on two stages if each block of layers has a copy.
   const double replicas = as_double(layout_.data) * layout_.context * layout_.copies();
@@ -76,10 +82,10 @@ MemoryParts MemoryModel::fixed(int stage) const {
            as_double(of.routed) / layout_.expert_tensor_size() / layout_.expert /
                (sharded ? expert_replicas : 1);
   };
-  const PartParameters linear{all.dense - ends.dense, all.routed};
   MemoryParts parts;
-  parts.parameters = kBf16Bytes * on_rank(all, layout_.zero >= 3) +
-                     cached_weight_bytes_ * on_rank(linear, layout_.zero >= 3);
+  parts.parameters = kBf16Bytes * on_rank(ends, layout_.zero >= 3) +
+                     weight_bytes_ * on_rank(layers, layout_.zero >= 3) +
+                     (frozen_weight_bytes_ - weight_bytes_) * on_rank(frozen, layout_.zero >= 3);
   parts.gradients = gradient_bytes_ * on_rank(trained, layout_.zero >= 2);
   parts.optimizer = (1 - layout_.optimizer_offload) * optimizer_bytes_ * on_rank(trained, layout_.zero >= 1);
   if (layout_.zero >= 3) parts.buffers += kBf16Bytes * most_gathered();
@@ -258,8 +264,16 @@ const OpMemory& StageMemory::next(const ScheduleOp& op) {
     if (op.kind == OpKind::B) recompute_ahead(op, v);
   }
 
+  // The forward of a pair runs with its backward, which comes next.
+  const Footprint forward = std::exchange(forward_, op.with_next ? own : Footprint{});
+  if (op.with_next) {
+    op_.first = op_.last = op_.after;
+    return op_;
+  }
+
   // First what changes over the op, then what exists only while it runs.
-  double grows = 0, shrinks = 0, kv_grows = 0, kv_shrinks = 0, gradients_grow = 0, gradients_shrink = 0;
+  double grows = forward.activations, kv_grows = forward.kv;
+  double shrinks = 0, kv_shrinks = 0, gradients_grow = 0, gradients_shrink = 0;
   const bool keeps = op.kind == OpKind::F || (op.kind == OpKind::R && !(ahead_ && grouped));
   if (keeps) grows = own.activations;
   if (releases(op, splits_)) shrinks = own.activations;
@@ -283,9 +297,9 @@ const OpMemory& StageMemory::next(const ScheduleOp& op) {
     parts.activations += grows * begun - shrinks * through;
     parts.kv_state += kv_grows * begun - kv_shrinks * through;
     parts.kv_gradients += gradients_grow * begun - gradients_shrink * through;
-    parts.gathered_kv += own.gathered_kv;
-    parts.logits += own.logits;
-    parts.buffers += own.buffers;
+    parts.gathered_kv += own.gathered_kv + forward.gathered_kv;
+    parts.logits += std::max(own.logits, forward.logits);  // a backward begins with them, a forward ends so
+    parts.buffers += own.buffers + forward.buffers;
     return parts;
   };
   op_.first = during(0);
@@ -294,7 +308,7 @@ const OpMemory& StageMemory::next(const ScheduleOp& op) {
   op_.after.activations += grows - shrinks;
   op_.after.kv_state += kv_grows - kv_shrinks;
   op_.after.kv_gradients += gradients_grow - gradients_shrink;
-  if (op.kind == OpKind::F || op.kind == OpKind::R) op_.after.logits += own.softmax;
+  op_.after.logits += op.kind == OpKind::F || op.kind == OpKind::R ? own.softmax : forward.softmax;
   return op_;
 }
 

@@ -142,7 +142,8 @@ class MemoryModel {
   double slack_;          // bytes that an allocator holds per byte that a micro-batch keeps
   bool records_streams_;
   bool keeps_gathered_kv_;
-  double cached_weight_bytes_;      // per weight of a linear layer, in addition to bf16
+  double weight_bytes_;             // of a layer's weight that trains
+  double frozen_weight_bytes_;      // of one that does not
   double kept_per_token_ = 0;       // on the GPU
   double offloaded_per_token_ = 0;  // in the host's memory
   double whole_per_token_ = 0;      // including what named recomputation drops
@@ -171,6 +172,8 @@ class MemoryModel {
 //   Example, 3 chunks, K = 1: D1 D2 F3 B3 R2 B2 R1 B1 holds K and V of 1, 2, 3, 3, 2, 2, 1, 1 chunks at the
 //   begin of each op (at the end of the forwards), and gradients of 0, 0, 0, 0, 2, 2, 1, 1.
 // - Gathered K and V, logits and buffers are reserved for the whole op.
+// - A pair's forward grows layer by layer while its backward shrinks, so that the two hold one micro-batch
+//   and a layer. What an op holds while it runs, both do. All of it is given with the backward, the later op.
 //
 // recompute_ahead. Without a pipeline ChunkFlow's order is B of the kept chunks, then R and B of each dropped
 // one, and holds K chunks at most. The order that the paper draws for a pipeline issues the k-th R of a group
@@ -206,6 +209,7 @@ class StageMemory {
   bool splits_;  // whether W frees activations, or a whole B
   bool ahead_;
   int dropped_ = 0;  // chunks of the latest group, with recompute_ahead
+  Footprint forward_;  // of a pair whose backward comes next
   OpMemory op_;      // op_.after is the state from which the next op starts
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "policies/base/index.h"
 #include "sim/report/words/words.h"
@@ -22,6 +23,15 @@ std::optional<Note> delay_of(const PolicyResult& row, double bound) {
   if (!mean) return Note{"orders_anew", "", {}};
   if (*mean <= bound) return {};
   return Note{"delays_tokens", "", {{"delay", *mean}}};
+}
+
+// Whether two rows differ in what they do with documents alone.
+bool have_one_layout(const Layout& a, const Layout& b) {
+  const auto of = [](const Layout& l) {
+    return std::tuple(l.tensor, l.context, l.pipeline, l.data, l.virtual_pipeline, l.expert, l.zero,
+                      l.recompute);
+  };
+  return of(a) == of(b);
 }
 
 bool is_run(const PolicyResult& row) {
@@ -63,9 +73,11 @@ RowRatio ratio_of(const PolicyResult& row, const PolicyResult& over, std::size_t
                   const std::optional<ExpectedError>& model) {
   const SpeedUp found = speed_up({row.metrics, row.steps}, {over.metrics, over.steps}, batches);
   RowRatio ratio{found.speedup, found.speedup_low, found.speedup_high, {}, {}};
-  if (!ratio.ratio || !model || !model->speed_up) return ratio;
-  ratio.model_low = *ratio.ratio * model->speed_up->low;
-  ratio.model_high = *ratio.ratio * model->speed_up->high;
+  if (!ratio.ratio || !model) return ratio;
+  const auto& error = have_one_layout(row.layout, over.layout) ? model->speed_up : model->speed_up_of_layouts;
+  if (!error) return ratio;
+  ratio.model_low = *ratio.ratio * error->low;
+  ratio.model_high = *ratio.ratio * error->high;
   return ratio;
 }
 

@@ -62,13 +62,15 @@ json published_json(const std::vector<PublishedRow>& rows, const std::string& la
 json expected_error_json(const StudyResult& result) {
   if (!result.expected_error) return nullptr;
   const ExpectedError& error = *result.expected_error;
-  json node = {{"low", nullptr},          {"high", nullptr}, {"rows", 0}, {"sources", 0}, {"nearest", error.nearest},
-               {"nearest_mean_abs_error", error.nearest_error}, {"speed_up", nullptr}};
-  if (const auto& ratio = error.speed_up)
-    node["speed_up"] = {
-        {"low", ratio->low}, {"high", ratio->high}, {"rows", ratio->rows}, {"sources", ratio->sources}};
-  if (const auto& step = error.step)
-    node.update({{"low", step->low}, {"high", step->high}, {"rows", step->rows}, {"sources", step->sources}});
+  json node = {{"low", nullptr}, {"high", nullptr},          {"rows", 0},
+               {"sources", 0},   {"nearest", error.nearest}, {"nearest_mean_abs_error", error.nearest_error}};
+  const auto interval = [](const std::optional<ErrorInterval>& of) {
+    return of ? json{{"low", of->low}, {"high", of->high}, {"rows", of->rows}, {"sources", of->sources}}
+              : json(nullptr);
+  };
+  node["speed_up"] = interval(error.speed_up);
+  node["speed_up_of_layouts"] = interval(error.speed_up_of_layouts);
+  if (error.step) node.update(interval(error.step));
   return node;
 }
 

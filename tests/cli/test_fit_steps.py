@@ -65,10 +65,15 @@ class FitSteps(Case):
         rows += [(f"{row[0]}2", "more", *row[2:]) for row in rows[2:3]]
         models = self.write("models.csv", "model_id,n_layers,hidden,n_heads,ffn_hidden,vocab,gated_mlp\nwlb-550m,16,1536,12,4096,32000,1\n")
         command = [sys.executable, ROOT / "tests/published_errors.py", "--program", PROGRAM, "--models", models]
+        # Ratios of two policies, 2 % below or above their prediction: of two sources, so that the interval is 1.5 times as wide.
+        ratios = [{"source": "AB"[i % 2], "benchmark": f"windows of {i}", "framework": "megatron", "policies": True,
+                   "measured": 1.2 * 1.02 ** (-1) ** i, "predicted": 1.2} for i in range(6)]
+        command += ["--ratios", self.write("ratios.json", ratios)]
         done = subprocess.run([*command, "--rows", self.table(rows)], capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, rf"\[True, 'megatron', False\] +{1.02 ** -1.5:.3f} +{1.02 ** 1.5:.3f} .* 6 of 6 benchmarks")
         self.assertRegex(done.stdout, r"all +8 +100\.0 +2\.0 ")
-        self.assertRegex(done.stdout, r"\['megatron', False, False, 'Hopper', 'bf16'\] +1\.0[789]\d +1\.1[123]\d .* 8 rows of 6 benchmarks")
+        self.assertRegex(done.stdout, r"\['megatron', False, False, 'Hopper', 'bf16'\] +1\.0[789]\d +1\.1[123]\d .* 8 of 6 benchmarks")
         few = subprocess.run([*command, "--rows", self.table(rows[:3])], capture_output=True, text=True, check=False)
         self.assertIn("expected steps of at least 6 benchmarks, found 2", few.stderr)
 

@@ -22,6 +22,7 @@ from measured.others import (  # noqa: E402
     PUBLISHED, Figure, all_figures, best_fit, consecutive, flexsp_batches, in_groups, predict_figures, rollouts, shared_out, table, windows_of,
 )
 from measured.recorder import StepRecorder  # noqa: E402
+from measured.ratios import of_figures, of_runs  # noqa: E402
 from measured.report import Predicted, away_gains, choices, gains, layouts, points, summary, text, within_runs  # noqa: E402
 from measured.runs import Run, RunsError, Step, plan_of, predict, read_runs  # noqa: E402
 
@@ -146,6 +147,18 @@ class Reports(unittest.TestCase):
         (name, best, chosen, regret), = choices(layouts(results))
         self.assertEqual((name, best, chosen), (("g", "per-sequence"), 2, 4))
         self.assertAlmostEqual(regret, 0.5)
+
+    def test_ratios_are_of_two_rows_of_one_group(self):
+        results = [Predicted(a_run((2.0, 1.0), 2), [1.8, 1.2]), Predicted(a_run((1.0, 1.0), 2, "per-document"), [1.0, 1.0]),
+                   Predicted(a_run((4.0, 2.0), 4), [6.0, 3.0]), Predicted(a_run((9.0, 9.0), 2, group="another"), [9.0, 9.0])]
+        found = {(r["policies"], r["benchmark"]): (r["measured"], r["predicted"]) for r in of_runs(results, "S")}
+        self.assertEqual(found.pop((True, "S, g, CP 2")), (2 / 3, 2 / 3))
+        self.assertEqual(set(found), {(False, "S, g")})  # CP 2 and 4
+        # Seconds: the second over the first is the first's time over the second's. Rates: the other way round.
+        figures = [Figure("S", "7B, 8K", name, unit, [], "a" * (name == "b")) for unit in ("s", "tokens/s") for name in "ab"]
+        for pair, speed in ((figures[:2], 2.0), (figures[2:], 0.5)):
+            (ratio,) = of_figures(pair, [[6.0], [3.0]], {"S": {"7B, 8K": {"a": 4.0, "b": 2.0}}})
+            self.assertEqual((ratio["measured"], ratio["predicted"], ratio["benchmark"]), (speed, speed, "S, 7B"))
 
     def test_the_gain_of_a_sharding_is_of_the_same_layout(self):
         results = [

@@ -25,6 +25,7 @@ from .forms import PUBLISHED as FORMS
 from .forms import forms_table, predict_forms
 from .layers import layer_table, packings, predict_layers
 from .others import PUBLISHED, all_figures, predict_figures, table
+from .ratios import of_figures, of_runs
 from .report import Predicted, points, text
 from .runs import RunsError, predict, read_runs, version_of
 
@@ -55,6 +56,8 @@ def report_runs(args, version):
     seconds = predict_all(args.program, runs, options)
     write_predictions(args, version, {"seconds": {run.name: times for run, times in zip(runs, seconds)}})
     results = [Predicted(run, times) for run, times in zip(read_all(args, blind=False), seconds)]
+    if args.ratios:
+        Path(args.ratios).write_text(json.dumps(of_runs(results, "DistCA" if args.distca else "runs"), indent=0), encoding="utf-8")
     if args.plot:
         Path(args.plot).with_suffix(".json").write_text(json.dumps(points(results), indent=0), encoding="utf-8")
         draw_steps(points(results), args.plot)
@@ -68,6 +71,8 @@ def report_others(args, version):
     predicted = {f"{f.source}: {f.setting}, {f.method}, {f.unit}": found for f, found in zip(figures, values)}
     write_predictions(args, version, {"figures": predicted})
     published = json.loads(PUBLISHED.read_text(encoding="utf-8"))
+    if args.ratios:
+        Path(args.ratios).write_text(json.dumps(of_figures(figures, values, published), indent=0), encoding="utf-8")
     return f"Predicted by {version}.\n\n{table(figures, values, published)}\n"
 
 
@@ -103,12 +108,15 @@ def main():
         help="JSON of what was predicted; build/measured_predictions.json by default",
     )
     parser.add_argument("--plot", metavar="FILE.svg", help="a figure of all steps, and FILE.json with what it shows; needs matplotlib")
+    parser.add_argument("--ratios", metavar="FILE", help="JSON of ratios of two rows, measured and predicted (tests/published_errors.py)")
     parser.add_argument("--out", metavar="FILE", help="the report as Markdown; printed without it")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of every study")
     args = parser.parse_args()
     fixed = [name for name in ("others", "layers", "forms") if getattr(args, name)]
     if [args.runs is not None, args.distca is not None].count(True) + len(fixed) != 1:
         parser.error("expected a table of runs, --distca FOLDER, --others, --layers or --forms")
+    if args.ratios and fixed not in ([], ["others"]):
+        parser.error(f"--ratios: expected runs or --others, found --{fixed[0]}")
     if fixed and (args.set or args.plot):
         parser.error(f"--{fixed[0]}: expected no {'--set' if args.set else '--plot'}")
     try:

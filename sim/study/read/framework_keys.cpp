@@ -153,6 +153,11 @@ constexpr Key<Framework> kFrameworkKeys[] = {
         "fp8_weight_bytes", 0, 4,
         "With precision fp8, kept of a weight of a linear layer besides two bytes of bf16: 2 for cached FP8 "
         "in both orders, 0 where FP8 takes bf16's place or nothing is cached; the preset's by default"),
+    number<&FrameworkOptions::fp8_frozen_weight_bytes>(
+        "fp8_frozen_weight_bytes", 0, 4,
+        "With precision fp8, what a frozen weight of a linear layer takes in all: 1 where it is there in FP8 "
+        "alone, 2 in bf16 or in FP8 in both orders, 4 in all of them; the preset's by default")
+        .acting("with frozen weights", acts::freezes_weights),
     number<&FrameworkOptions::seconds_per_op>(
         "seconds_per_op", 0, 1,
         "Host time of each op as it is modelled, whatever the framework launches for it: instead of the "

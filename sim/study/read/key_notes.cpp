@@ -155,6 +155,9 @@ bool gathers_fp8(const Study& s) {
   return s.layout.zero == 3 && s.layout.precision == Precision::fp8 && !s.model.moe && !s.model.mla &&
          s.framework.in_training.linear_layers != LinearLayers::fused;
 }
+bool freezes_weights(const Study& s) {
+  return s.model.training.frozen != 0 || s.model.training.frozen_layers > 0;
+}
 bool reduces_gradients_alone(const Study& s) {
   return s.layout.zero == 2;
 }

@@ -37,6 +37,7 @@ bool gathers_keys(const Study& study);
 bool rings(const Study& study);
 bool gathers_parameters(const Study& study);
 bool gathers_fp8(const Study& study);
+bool freezes_weights(const Study& study);
 bool reduces_gradients_alone(const Study& study);
 bool takes_micro_batches(const Study& study);
 }  // namespace acts

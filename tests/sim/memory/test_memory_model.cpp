@@ -113,6 +113,16 @@ TEST_CASE("FP8 as Transformer Engine keeps it, by hand: a byte of linear layers'
   framework.fp8_weight_bytes = 0;
   CHECK(memory(small_model()).kept_per_token() == kKept);
   CHECK(memory(small_model()).fixed(0).parameters == 2 * kStage0);
+  // Frozen weights of layers are there in FP8 alone; those of a layer that trains keep bf16, too.
+  framework = {};
+  framework.fp8_frozen_weight_bytes = 1;
+  CHECK(memory(small_model()).fixed(0).parameters == 2 * kStage0 + 2 * (2 * 41088));
+  ModelShape adapted = small_model();
+  adapted.training.frozen = kAllWeights;
+  CHECK(memory(adapted).fixed(0).parameters == 2 * (kStage0 - 2 * 41088) + 2 * 41088);
+  layout.precision = Precision::bf16;
+  CHECK(memory(adapted).fixed(0).parameters == 2 * kStage0);
+  layout.precision = Precision::fp8;
   // Experts, 2 active of 8, 64 wide: the router keeps the second norm's output in bf16, the shared expert its
   // own byte of it; copies of the input (2 x 64) are in FP8 where they arrive.
   framework = {};

@@ -19,6 +19,7 @@ struct Case {
   std::string schedule;
   int keep = 1;
   bool ahead = false;
+  bool pairs = false;
   std::vector<std::int32_t> groups;
   std::vector<MicroBatch> micro_batches;
   std::vector<std::int64_t> tokens, gathered;
@@ -46,6 +47,7 @@ Case random_case(std::uint64_t seed) {
   const bool grouped = c.schedule == "state-aware-1f1b" || c.schedule == "seq1f1b";
   c.keep = pick(1, 3);
   c.ahead = c.schedule == "state-aware-1f1b" && pick(0, 1) == 1;
+  c.pairs = pick(0, 1) == 1;
   c.layers = c.layout.pipeline * pick(1, 3);
   const int groups = pick(1, 5);
   for (int g = 0; g < groups; ++g) {
@@ -86,9 +88,8 @@ double ledger_peak(const Models& models, const Case& c, const Schedule& schedule
   };
   const auto dropped = [&](int j) { return std::max(0, chunk(j).count - c.keep); };
   const bool ahead = c.ahead && c.layout.pipeline == 1;
-  for (const ScheduleOp& op : schedule.ops[static_cast<std::size_t>(stage)]) {
+  const auto begin = [&](const ScheduleOp& op) {
     const int j = op.micro_batch, first = j - chunk(j).index;
-    const Footprint own = foot(j);
     if (op.kind == OpKind::B && ahead) {
       const int r = first + dropped(j) - (chunk(j).count - chunk(j).index);
       if (r >= first && chunk(j).count > 1)
@@ -98,21 +99,43 @@ double ledger_peak(const Models& models, const Case& c, const Schedule& schedule
         }
     }
     ledger.erase({What::softmax, j, 0});
-    for (int step = 0; step < layers; ++step) {
-      const int layer = op.kind == OpKind::B || op.kind == OpKind::W ? layers - 1 - step : step;
-      if (op.kind == OpKind::F || op.kind == OpKind::R) keep(j, layer);
-      if (op.kind == OpKind::F || op.kind == OpKind::D) ledger[{What::kv, j, layer}] = own.kv / layers;
-      if (op.kind == OpKind::B && chunk(j).index + 1 == chunk(j).count)
-        for (int i = first; i < j; ++i) ledger[{What::gradient, i, layer}] = foot(i).kv / layers;
-      peak = std::max(peak,
-                      memory.fixed(stage).total() + sum(ledger) + own.gathered_kv + own.logits + own.buffers);
-      if (op.kind == releasing) ledger.erase({What::activations, j, layer});
-      if (op.kind == OpKind::B) {
-        ledger.erase({What::kv, j, layer});
-        ledger.erase({What::gradient, j, layer});
-      }
+  };
+  const auto layer_of = [&](const ScheduleOp& op, int step) {
+    return op.kind == OpKind::B || op.kind == OpKind::W ? layers - 1 - step : step;
+  };
+  const auto layer_begins = [&](const ScheduleOp& op, int step) {
+    const int j = op.micro_batch, layer = layer_of(op, step);
+    if (op.kind == OpKind::F || op.kind == OpKind::R) keep(j, layer);
+    if (op.kind == OpKind::F || op.kind == OpKind::D) ledger[{What::kv, j, layer}] = foot(j).kv / layers;
+    if (op.kind == OpKind::B && chunk(j).index + 1 == chunk(j).count)
+      for (int i = j - chunk(j).index; i < j; ++i) ledger[{What::gradient, i, layer}] = foot(i).kv / layers;
+  };
+  const auto layer_ends = [&](const ScheduleOp& op, int step) {
+    const int j = op.micro_batch, layer = layer_of(op, step);
+    if (op.kind == releasing) ledger.erase({What::activations, j, layer});
+    if (op.kind == OpKind::B) {
+      ledger.erase({What::kv, j, layer});
+      ledger.erase({What::gradient, j, layer});
     }
-    if (op.kind == OpKind::F || op.kind == OpKind::R) ledger[{What::softmax, j, 0}] = own.softmax;
+  };
+  const std::vector<ScheduleOp>& ops = schedule.ops[static_cast<std::size_t>(stage)];
+  for (std::size_t i = 0; i < ops.size();) {
+    const std::size_t end = i + (ops[i].with_next ? 2 : 1);  // a pair runs layer next to layer
+    double logits = 0, others = 0;
+    for (std::size_t k = i; k < end; ++k) {
+      const Footprint own = foot(ops[k].micro_batch);
+      logits = std::max(logits, own.logits);
+      others += own.gathered_kv + own.buffers;
+      begin(ops[k]);
+    }
+    for (int step = 0; step < layers; ++step) {
+      for (std::size_t k = i; k < end; ++k) layer_begins(ops[k], step);
+      peak = std::max(peak, memory.fixed(stage).total() + sum(ledger) + logits + others);
+      for (std::size_t k = i; k < end; ++k) layer_ends(ops[k], step);
+    }
+    for (; i < end; ++i)
+      if (ops[i].kind == OpKind::F || ops[i].kind == OpKind::R)
+        ledger[{What::softmax, ops[i].micro_batch, 0}] = foot(ops[i].micro_batch).softmax;
   }
   CHECK(std::abs(sum(ledger)) < 1e-6);  // nothing is left behind
   return peak;
@@ -126,7 +149,7 @@ TEST_CASE("the peak of a lane is that of a ledger of every layer of every micro-
     const Case c = random_case(seed);
     const Models models(model_of(c.layers), c.layout);
     const Schedule schedule =
-        schedule_policy(c.schedule).make({c.layout.pipeline, 1, c.groups, c.keep, seed % 3 == 0});
+        schedule_policy(c.schedule).make({c.layout.pipeline, 1, c.groups, c.keep, seed % 3 == 0, c.pairs});
     double worst = 0;
     for (int s = 0; s < c.layout.pipeline; ++s) worst = std::max(worst, ledger_peak(models, c, schedule, s));
     const MemoryPeak peak =
@@ -140,7 +163,8 @@ TEST_CASE("a stage ends with what it began with, and no part is ever negative") 
     CAPTURE(seed);
     const Case c = random_case(seed);
     const Models models(model_of(c.layers), c.layout);
-    const Schedule schedule = schedule_policy(c.schedule).make({c.layout.pipeline, 1, c.groups, c.keep});
+    const Schedule schedule =
+        schedule_policy(c.schedule).make({c.layout.pipeline, 1, c.groups, c.keep, false, c.pairs});
     const LaneLoad load{c.micro_batches, c.tokens, c.gathered, c.layout.context, c.ahead};
     for (int s = 0; s < c.layout.pipeline; ++s) {
       StageMemory memory(models.memory, load, s, splits_backward(schedule));
@@ -156,4 +180,22 @@ TEST_CASE("a stage ends with what it began with, and no part is ever negative") 
         REQUIRE(left.*part.bytes == doctest::Approx(models.memory.fixed(s).*part.bytes));
     }
   }
+}
+
+TEST_CASE("a pair holds one micro-batch and a layer, not a second micro-batch") {
+  Layout layout;
+  layout.recompute = Recompute::none;
+  const Models models(model_of(4), layout);
+  // F1 F2&B1 F3&B2 B3: while F2 fills its first of four layers, all of the first micro-batch are there.
+  const std::vector<std::int32_t> groups{1, 1, 1};
+  const std::vector<MicroBatch> micro_batches(3);
+  const std::vector<std::int64_t> tokens{100, 100, 100};
+  const LaneLoad load{micro_batches, tokens, {}, 1, false};
+  const Schedule schedule = schedule_policy("1f1b").make({.group_sizes = groups, .pairs = true});
+  REQUIRE(schedule.ops[0][1].with_next);
+  const Footprint own = models.memory.footprint(0, load, 0);
+  const MemoryParts held = models.memory.lane_peak(schedule, load).parts;
+  CHECK(held.activations == doctest::Approx(1.25 * own.activations));
+  CHECK(held.buffers == doctest::Approx(models.memory.fixed(0).buffers + 2 * own.buffers));
+  CHECK(held.logits == doctest::Approx(own.logits));
 }

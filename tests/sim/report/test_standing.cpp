@@ -91,6 +91,12 @@ TEST_CASE("A tie is by sampling, or else by the error of the prediction") {
   CHECK(other["tied"] == true);
   CHECK(other["tied_by"] == "model");
   CHECK_FALSE(standing_of(result).is_decided());
+  // Two layouts have an interval of their own, or none.
+  result.policies[0].layout.tensor = 2;
+  CHECK(standing_of(result).is_decided());
+  result.expected_error->speed_up_of_layouts = {0.8, 1.25, 40, 5};
+  CHECK(standing_json(result)["others"][0]["model_low"] == doctest::Approx(0.88));
+  CHECK_FALSE(standing_of(result).is_decided());
   // Batches that are faster here and slower there: sampling decides before the model does.
   StudyResult mixed = study_of({row_of("a", {100, 300, 100, 300, 100, 300, 100, 310}),
                                 row_of("b", {300, 100, 300, 100, 300, 100, 300, 100})});

@@ -77,10 +77,16 @@ TEST_CASE("A step's expected error is that of the narrowest kind of published st
   CHECK(h100->step->low < 1);
   CHECK(h100->step->high > 1);
   CHECK(h100->step->sources >= 5);  // fewer have no interval
+  // Of a ratio: either row may be the first, and two policies of a layout share more of their errors.
+  REQUIRE(h100->speed_up);
+  REQUIRE(h100->speed_up_of_layouts);
+  CHECK(h100->speed_up->low * h100->speed_up->high == doctest::Approx(1).epsilon(1e-3));
+  CHECK(h100->speed_up->high < h100->speed_up_of_layouts->high);
   // Another architecture than any published step's: no interval, but what it is nearest to.
   const auto elsewhere = known({"megatron", true, false, "Some GPU of tomorrow", Precision::fp8});
   REQUIRE(elsewhere);
   CHECK_FALSE(elsewhere->step);
+  CHECK_FALSE(elsewhere->speed_up);
   CHECK(elsewhere->nearest_error > 0);
   CHECK_FALSE(known({"mine", false, false, "NVIDIA H100 SXM", Precision::bf16}));
   // Own slowdowns, and kernels that run as the profile has them, are not what those rows were predicted with.
