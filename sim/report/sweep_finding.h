@@ -2,8 +2,9 @@
 //
 //   CP 4 costs 31 to 41 % a GPU against CP 1; nic_GBps 50 adds 17 to 19 % against 25
 //
-// A value of a key is compared with the key's first in cases that agree in all other keys, so that the range is
-// over those. Of a key's values the one that moves most is named. Cases in which nothing runs are in no pair.
+// A value of a key is compared with the key's first in cases that agree in all other keys, so that the range
+// is over those. Of a key's values the one that moves most is named. Cases in which nothing runs are in no
+// pair.
 #pragma once
 
 #include <string>

@@ -63,6 +63,12 @@ class InABrowser(Pages):
         return page.evaluate("[...document.querySelectorAll('%s svg')].flatMap(s => { const own = s.getBoundingClientRect(); return [...s.querySelectorAll('text')].filter(t => {"
                              "const b = t.getBoundingClientRect(); return b.width && (b.left < own.left - 0.5 || b.right > own.right + 0.5); }).map(t => t.textContent); })" % selector)
 
+    def assert_whole(self, file, selector):
+        """The table there is as wide as its place, in a phone and on a desk."""
+        for width in (390, 1440):
+            wide, room = self.open(file, width).evaluate("(() => { const place = document.querySelector('%s').closest('.scroll'); return [place.scrollWidth, place.clientWidth]; })()" % selector)
+            self.assertLessEqual(wide, room, (selector, width))
+
     def hover(self, page, selector, index=0):
         """What the tip says of a mark under the pointer."""
         x, y = page.evaluate("(() => { const n = document.querySelectorAll('%s')[%d]; n.scrollIntoView({block: 'center'}); const b = n.getBoundingClientRect();"
@@ -98,6 +104,7 @@ class InABrowser(Pages):
         sections = page.evaluate("[...document.querySelectorAll('section')].map(s => s.id)")
         self.assertEqual(sections, ["verdict", "throughput", "losses", "imbalance", "timeline", "lengths", "memory", "gpus",
                                     "delay", "notes", "provenance"])
+        self.assert_whole(file, "#comparison")
         self.assertIn("--fidelity op", page.evaluate("document.getElementById('losses').textContent"))
         self.assertEqual(page.evaluate("[...document.querySelectorAll('section')].filter(s => !s.querySelector('p, svg, canvas, table')).length"), 0)
         beyond, notes = self.beyond_and_notes(page)
@@ -492,6 +499,7 @@ class InABrowser(Pages):
         self.assertEqual(page.evaluate("document.querySelectorAll('#changes svg .whisker').length"), 2)
         self.assertIn("plain-4d", page.evaluate("document.querySelector('#changes .chart').getAttribute('aria-label')"))
         self.assertEqual(page.evaluate("document.querySelector('#changes svg text.name').textContent"), "second over first, tokens/s/GPU; lines are 95 % intervals")
+        self.assert_whole(file, "#changes-table")
         text = file.read_text()
         self.assertIn("0.00 -&gt; 0.00", text)
         for key, value in (("ratio", 1.003), ("low", 1.0), ("high", 1.01)):

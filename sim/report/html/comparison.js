@@ -5,8 +5,7 @@ function comparisonPage() {
   const parent = document.getElementById("changes");
   for (const body of report.querySelectorAll("table"))
     body.closest(".scroll").after(el("div", { class: "tools" }, csvButton(body, body.id.replace("-table", ""))));
-  const figures = document.getElementById("changes-table"), titles = [...figures.tHead.rows[0].cells].map((cell) => cell.textContent);
-  for (const row of figures.tBodies[0].rows) [...row.cells].forEach((cell, i) => { cell.dataset.title = titles[i]; });
+  makeCards(document.getElementById("changes-table"));
   const below = [...parent.children].slice(1);
   if (rows.length) ratios(parent, rows);
   parent.append(...below);

@@ -23,6 +23,7 @@ function throughputSection(study) {
   const ran = rows.filter((policy) => isNumber(rate(policy)));
   const baseline = ran.find((policy) => policy.label === study.baseline);
   const figures = document.getElementById("comparison");
+  makeCards(figures);
   figures.closest(".scroll").after(el("div", { class: "tools" }, csvButton(figures, "All figures by policy")));
   for (const row of document.querySelectorAll("#comparison tbody tr"))
     if (row.cells[0].textContent === data.winner) row.classList.add("best");
