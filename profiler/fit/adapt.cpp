@@ -87,6 +87,20 @@ json moved(const json& base, const std::vector<MovedParameter>& parameters, std:
   return table;
 }
 
+// The base's errors on the samples of each group, in the form of `cross_validated`.
+json errors_by_group(const std::vector<ErrorGroup>& groups, const std::vector<double>& errors) {
+  json all = json::array();
+  for (const ErrorGroup& group : groups) {
+    std::vector<double> own;
+    for (std::size_t i = 0; i < errors.size(); ++i)
+      if (group.holds.empty() || group.holds[i]) own.push_back(errors[i]);
+    if (own.empty()) continue;
+    all.push_back(to_json(summarize(std::move(own))));
+    all.back()["group"] = group.name;
+  }
+  return all;
+}
+
 // The table with moved parameters, its ranges, errors and `base_error`. The caller sets its provenance.
 json adapted_table(const json& base, const MovedForm& form, const TableSamples& samples,
                    const std::function<Predictor(const json& table)>& by_table) {
@@ -128,6 +142,7 @@ json adapted_table(const json& base, const MovedForm& form, const TableSamples& 
   for (const char* key : {"hold_out", "hold_out_pairs"}) table.erase(key);
   for (const char* key : {"document_mask", "all_to_all"})
     if (base.contains(key)) table[key] = base[key];
+  table["base_errors"] = errors_by_group(samples.groups, errors);
   table["base_error"] = to_json(summarize(std::move(errors)));
   return table;
 }

@@ -10,7 +10,7 @@
 // Samples of groups inside a node adapt the node's tables. Those between nodes adapt one network, which
 // becomes the default; so does an attention kernel where samples of both its passes were given.
 // `cross_validated` are errors with one shape held out after the other; `base_error` is the error of the
-// unchanged base on the same samples.
+// unchanged base on the same samples, `base_errors` the same by group.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -57,6 +57,15 @@ constexpr std::string_view kPacked[] = {"flash_attn::_flash_attn_varlen_forward"
 constexpr const char* kPackedReason =
     "attention calls over packed documents, whose lengths a trace does not record";
 
+// Transformer Engine calls its products from functions of its own, whose operands a trace does not record.
+constexpr std::string_view kTransformerEngine[] = {"_Linear", "_LayerNormLinear", "_LayerNormMLP",
+                                                   "_GroupedLinear", "FusedAttnFunc"};
+
+bool is_of_transformer_engine(std::string_view op) {
+  if (op.ends_with("Backward")) op.remove_suffix(std::string_view("Backward").size());
+  return std::ranges::count(kTransformerEngine, op) > 0;
+}
+
 using Dims = std::vector<std::int64_t>;
 
 std::string_view text_in(const json& node, const char* key) {
@@ -228,7 +237,8 @@ class CallReader {
     return concatenated(
         percent(sum / kernel_us_), " of the kernel time (", grouped(std::llround(sum)),
         " us) is of ops whose shapes are not read: ", all_joined(longest, ", ", [](const auto& op) {
-          return concatenated(op.second, " ", grouped(std::llround(op.first)), " us");
+          return concatenated(op.second, is_of_transformer_engine(op.second) ? " (Transformer Engine) " : " ",
+                              grouped(std::llround(op.first)), " us");
         }));
   }
 

@@ -81,6 +81,11 @@ struct ReadFiles {
   std::set<std::string> foreign_gpus;  // GPUs that such files name
 };
 
+std::size_t count_of(const SampleSet& all) {
+  return all.attention.size() + all.gemm.size() + all.elementwise.size() + all.collective.size() +
+         all.exchange.size();
+}
+
 void add_foreign(ForeignFile file, const std::string& path, ReadFiles& all, std::ostream& notes) {
   if (file.used == 0)
     throw UserError(path + ": expected a sample that fit can use, found " + printable(shown(file)));
@@ -104,7 +109,9 @@ void add_json_file(std::string_view text, const std::string& path, const std::st
   if (looks_like_nccl_tests(file))
     return add_foreign(add_nccl_tests(file, path, network, all.samples), path, all, notes);
   if (!file.is_object() || !file.contains("samples")) refuse_kind(path);
+  const std::size_t before = count_of(all.samples);
   add_json(file, path, all.samples);
+  notes << path << ": " << counted(count_of(all.samples) - before, "sample") << '\n';
   add_facts(all.measured, file, path);
 }
 
@@ -198,7 +205,7 @@ nlohmann::json calibrated(const FitCommandOptions& options, const std::string& n
         "--base " + base.name() + ": no sample is of any of its tables; " +
         (said.empty() ? "expected samples with times, found none" : printable(joined_texts(said, ", "))));
   for (const Note& note : said)
-    notes << (note.kind == "samples_of_table" ? "" : "note: ") << printable(text_of(note)) << '\n';
+    if (note.kind != "samples_of_table") notes << "note: " << printable(text_of(note)) << '\n';
   return file;
 }
 
@@ -274,7 +281,8 @@ void fit_command(const FitCommandOptions& options, std::ostream& out, std::ostre
   write_file_atomically(options.out,
                         file.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
   notes << said.str();
-  print_errors(profile, out);
+  if (!options.base.empty()) print_calibration(profile, out);
+  if (options.base.empty() || options.all) print_errors(profile, out);
   notes << "wrote " << options.out << '\n';
 }
 

@@ -20,6 +20,7 @@ struct FitCommandOptions {
   std::string network;             // name of the fabric of samples between nodes; "measured" if empty
   double nic_GBps = 0;             // per GPU and direction; 0 if not given
   std::string out = "profile.json";
+  bool all = false;  // with a base: the errors of its tables that no sample moved, too
 };
 
 // Prints errors on samples that the fit did not see. Writes the profile whole or not at all.

@@ -11,6 +11,7 @@
 #include "policies/base/index.h"
 #include "policies/base/text.h"
 #include "profiler/fit/group_fit.h"
+#include "sim/report/study_table.h"
 #include "traces/json_object.h"
 
 namespace equipoise {
@@ -80,6 +81,27 @@ void print_errors(const Profile& profile, std::ostream& out) {
                        error(crossed, "p90").c_str());
     }
   }
+}
+
+void print_calibration(const Profile& profile, std::ostream& out) {
+  TextTable text({"your samples", "group", "count", "median error of the base", "of your profile"});
+  text.align_left(1);
+  std::size_t others = 0;
+  for (const TableView& view : tables_of(profile)) {
+    const json& table = *view.table;
+    if (!table.contains("base_errors")) {
+      ++others;
+      continue;
+    }
+    for (const json& before : table["base_errors"]) {
+      const json* after = group_named(table, "cross_validated", before.at("group"));
+      const bool known = after != nullptr && after->value("samples", 0) > 0;
+      text.add({view.path, before.at("group"), before.at("samples").dump(), percent(before.at("median")),
+                known ? percent(after->at("median")) : "-"});
+    }
+  }
+  out << text.text() << "Each error of your profile is on a shape that its fit did not see. " << others
+      << " other tables are those of the base (--all).\n";
 }
 
 namespace {

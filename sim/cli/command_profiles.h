@@ -34,4 +34,8 @@ std::string kernels_are(const Profile& profile);
 // Prints errors on samples that the fits did not see, one line per table and group.
 void print_errors(const Profile& profile, std::ostream& out);
 
+// The tables that samples calibrated, one line a group of them: the base's error on the samples, and the
+// error of what they made of it on each shape that it did not see.
+void print_calibration(const Profile& profile, std::ostream& out);
+
 }  // namespace equipoise

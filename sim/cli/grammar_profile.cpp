@@ -88,6 +88,8 @@ void add_fit(CLI::App& program) {
                      "Which rows make which table; needed for .csv without --base");
   command.add_option("--base", options.base,
                      "A profile to borrow from: the samples calibrate its tables, the rest stays as it is");
+  command.add_flag("--all", options.all,
+                   "With --base: print the errors of the tables that no sample moved, too");
   command.add_option("--network", options.network,
                      "What to call the fabric of samples between nodes (measured by default)");
   command.add_option("--base-network", options.base_network,

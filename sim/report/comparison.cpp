@@ -1,6 +1,7 @@
 #include "sim/report/comparison.h"
 
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <map>
 
@@ -308,7 +309,9 @@ std::string comparison_page(const SavedResult& before, const SavedResult& after,
                             const SavedComparison& found) {
   std::vector<std::vector<std::string>> changes;
   for (const RowChange& row : found.rows) changes.push_back(cells_of(row));
-  std::string content = html_head(titles(before, after), found.verdict, {}, {document_note(found)}) +
+  std::string headline = found.verdict;
+  headline.replace(0, 1, 1, static_cast<char>(std::toupper(static_cast<unsigned char>(headline.front()))));
+  std::string content = html_head(titles(before, after), headline, {document_note(found)}, {}) +
                         "<section id=\"changes\">\n<h2>Row by row</h2>\n" +
                         html_table("changes-table", header_of_pairs(), changes) + "</section>\n";
   for (const RowChange& row : found.rows)

@@ -79,8 +79,8 @@ std::string html_head(const std::string& kicker, const std::string& verdict,
   std::string text = "<section id=\"verdict\">\n" +
                      (kicker.empty() ? kicker : html_paragraph(kicker, "kicker")) + "<h1>" +
                      escaped(verdict) + "</h1>\n";
-  for (const std::string& line : lines) text += html_paragraph(line, "lead");
-  for (const std::string& note : notes) text += html_paragraph(note, "setup");
+  for (const std::string& line : lines) text += html_paragraph(line, &line == lines.data() ? "lead" : "more");
+  for (const std::string& note : notes) text += html_paragraph(note, "more");
   return text + "</section>\n";
 }
 

@@ -29,7 +29,8 @@ std::string escaped(std::string_view text);
 std::string markup_escaped(std::string_view text);
 
 // A paragraph of text with a class of page.css; the section of plain text at the top of a page; and a table
-// with an id, in which the first cell of a row is its name.
+// with an id, in which the first cell of a row is its name. The section's first line stays above the charts;
+// html/base.js moves the others below them.
 std::string html_paragraph(const std::string& text, const char* kind);
 std::string html_head(const std::string& kicker, const std::string& verdict,
                       const std::vector<std::string>& lines, const std::vector<std::string>& notes);

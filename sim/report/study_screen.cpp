@@ -7,6 +7,7 @@
 
 #include "policies/base/index.h"
 #include "policies/base/text.h"
+#include "policies/policy.h"
 #include "sim/framework/framework_runs.h"
 #include "sim/report/standing.h"
 #include "sim/report/study_table.h"
@@ -144,6 +145,23 @@ class Lines {
   std::vector<Part> parts_;
 };
 
+std::string window_text(std::int64_t tokens) {
+  return tokens % 1024 == 0 ? std::to_string(tokens / 1024) + "K" : grouped(tokens);
+}
+
+// What trials chose for the row, by the words of the head line: " (chunk_size 64K, keep 4, PP 4 x 1)".
+std::string chosen_text(const PolicyResult& row) {
+  const PolicyRun& run = row.run;
+  std::vector<std::string> chosen;
+  for (const std::string_view key : run.chosen_sizes)
+    chosen.push_back(
+        concatenated(key, " ", window_text(std::get<std::int64_t>(pack_parameter(key)->get(run.pack)))));
+  if (run.virtual_pipeline_chosen)
+    chosen.push_back(concatenated("PP ", row.layout.pipeline, " x ", *run.virtual_pipeline));
+  if (run.schedule_chosen) chosen.push_back(run.schedule);
+  return chosen.empty() ? "" : " (" + joined(chosen) + ")";
+}
+
 bool is_interrupted(const PolicyResult& row) {
   return !row.reasons.empty() && row.reasons.front().kind == "interrupted_row";
 }
@@ -190,14 +208,16 @@ std::string table_text(const StudyResult& result) {
     for (const auto& row : table.rows) widest = std::max(widest, columns_of(row[c]));
     others += 2 + widest;
   }
-  for (auto& row : table.rows) row.front() = clipped(printable(row.front()), kWidth - others);
+  for (std::size_t i = 0; i < table.rows.size(); ++i) {
+    const PolicyResult& row = result.policies[i];
+    const std::string label = printable(table.rows[i].front());
+    const std::string chosen = row.simulated() ? label + chosen_text(row) : label;
+    const bool has_room = columns_of(chosen) <= kWidth - others;  // else the notes alone have it
+    table.rows[i].front() = clipped(has_room ? chosen : label, kWidth - others);
+  }
   TextTable text(table.header);
   for (auto& row : table.rows) text.add(std::move(row));
   return text.text();
-}
-
-std::string window_text(std::int64_t tokens) {
-  return tokens % 1024 == 0 ? std::to_string(tokens / 1024) + "K" : grouped(tokens);
 }
 
 std::string head_of(const Study& study, const StudyResult& result) {

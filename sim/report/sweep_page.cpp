@@ -51,6 +51,9 @@ void SweepPage::add(const json& one) {
   ++count_;
   const bool runs = one.at("winner").is_string();
   run_ += runs ? 1 : 0;
+  for (const json& row : one.at("rows"))
+    if (row.at("label") == one.at("winner"))
+      ran_.push_back({one.at("assignments"), row.at("tokens_per_second_per_gpu")});
   if (runs && one.at("significant").get<bool>()) {
     const std::string label = one["winner"];
     auto known = std::ranges::find_if(wins_, [&](const auto& w) { return w.first == label; });
@@ -90,19 +93,25 @@ std::string SweepPage::html() const {
     else
       others += (others.empty() ? "" : ", ") + listed(label) + " in " + std::to_string(count);
   }
-  std::vector<std::string> lines, notes;
+  std::string headline = sweep_finding(ran_);
+  std::string more = verdict + '.';
+  if (headline.empty()) {
+    headline = verdict;
+    more.clear();
+  }
   if (gpus_.size() > 1)
-    verdict += ", on " + all_joined(gpus_, " or ", [](std::int64_t n) { return grouped(n); }) + " GPUs";
-  if (!others.empty()) lines.push_back("Fastest in others: " + others + ".");
+    headline += ", on " + all_joined(gpus_, " or ", [](std::int64_t n) { return grouped(n); }) + " GPUs";
+  if (!others.empty()) more += (more.empty() ? "" : " ") + ("Others: " + others + ".");
   if (won > 0 && won < run_)
-    lines.push_back("Not counted: " + std::to_string(run_ - won) +
-                    " where the fastest is tied with another policy, or fewer than four batches ran.");
+    more += " Not counted: " + std::to_string(run_ - won) +
+            " where the fastest is tied with another policy, or fewer than four batches ran.";
+  std::vector<std::string> notes;
   if (omitted_ > 0)
     notes.push_back("The last " + std::to_string(omitted_) +
                     " cases are too many for this page; each has its own in its folder.");
   if (const std::string note = gpus_note(); !note.empty()) notes.push_back("Note: " + note + ".");
   return html_page(
-      {title_, html_head(title_, verdict, lines, notes)},
+      {title_, html_head(title_, headline, {more}, notes)},
       {{"schema", "equipoise.report/1"}, {"kind", "sweep"}, {"cases", json::parse('[' + cases_ + ']')}});
 }
 

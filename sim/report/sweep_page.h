@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "sim/report/sweep_finding.h"
 #include "sim/study/study_result.h"
 
 namespace equipoise {
@@ -33,6 +34,7 @@ class SweepPage {
   std::size_t run_ = 0;  // cases in which some policy runs
   // How often each label is significantly fastest, in the order of first wins.
   std::vector<std::pair<std::string, std::size_t>> wins_;
+  std::vector<SweptCase> ran_;
 };
 
 }  // namespace equipoise

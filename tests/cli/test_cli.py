@@ -176,7 +176,7 @@ class Explain(Case):
                 words = entry["values"].removesuffix(" or object").split(", ")
                 self.assertEqual([v["name"] for v in values if v["kind"] == "value of " + entry["name"]], words)
                 of_key.pop(entry["name"])
-        self.assertEqual(list(of_key), ["lora.target_modules", "frozen", "parallel.recompute.modules", "policies[].recompute.modules"])
+        self.assertEqual(list(of_key), ["frozen", "parallel.recompute.modules", "policies[].recompute.modules"])
         self.assertIn("ulysses, value of parallel.context_comm: an all-to-all gives a rank all tokens of some heads\n", self.ok("explain", "ulysses"))
         self.assertIn("group-cast", self.ok("explain", "group-cast"))
         self.assertIn("skrull-solver", self.ok("explain", "policies[].bucket_size"))
@@ -383,6 +383,10 @@ class StudyCommand(Case):
         self.assertEqual(derived["virtual_pipeline"], 1)
         self.assertGreater(derived["chunk_size"], 8192)
         self.assertIn("keep", derived)
+        # The screen says what was chosen, where there is room.
+        shown = self.ok("study", study, "--set", f"policies={policies}", "--set", "batch.steps=3", "--quiet")
+        self.assertRegex(shown, rf"(?m)^chunkflow \(chunk_size {derived['chunk_size'] // 1024}K, keep {derived['keep']}, PP 4 x 1\)  ")
+        self.assertNotRegex(shown, r"(?m)^plain-4d \(")
 
     def test_out_of_memory_is_a_row(self):
         study = self.write("study.json", dict(STUDY, model="llama3.1-405b"))

@@ -33,8 +33,9 @@ class FitCommand(Case):
         """The page of these measurements says how far off the tables were; grouped products go to a table of their own."""
         measured = ROOT / "profiler/measured/h200-2026-11-27-torch.json"
         done = run("fit", measured, "--base", "h200-sxm", "--out", self.folder / "calibrated.json")
-        for line in ("flash-attention-2/backward: 33 samples, the base is 6.8 % off", "flash-attention-2/forward: 33 samples, the base is 5.5 % off",
-                     "note: gemm/fp8-torch-row-scale: 45 samples skipped", "gemm/bf16-torch-grouped: 60 samples"):
+        self.assertRegex(done.stdout, r"^your samples .*\nattention flash-attention-2 backward +all +33 +6\.8 % .*\nattention flash-attention-2 forward +all +33 +5\.5 % .*\n"
+                                      r"gemm bf16-torch-grouped +all +60 ")
+        for line in (f"{measured}: 216 samples", "note: gemm/fp8-torch-row-scale: 45 samples skipped"):
             self.assertIn(line, done.stderr)
         tables = json.loads((self.folder / "calibrated.json").read_text())["tables"]
         self.assertEqual(tables["gemm"]["bf16"]["provenance"]["borrowed_from"], "h200-sxm")
@@ -82,6 +83,15 @@ class FitCommand(Case):
         made = json.loads(self.ok("predict", "--profile", mine, "--rows", table, "--format", "json"))
         self.assertLess(abs(made["rows"][0]["error"]), 0.25)
         self.assertNotIn("note: ", result.stderr)
+        own, rest = result.stdout.splitlines()[1:-1], result.stdout.splitlines()[-1]
+        self.assertEqual([line.split("  ")[0] for line in own], ["collective ours"] * 2)
+        for line, group in zip(own, ("above 1 MiB +2", "up to 1 MiB +1"), strict=True):
+            self.assertRegex(line, rf"^collective ours  {group} +[0-9.]+ % +([0-9.]+ %|-)$")
+        self.assertIn("other tables are those of the base (--all)", rest)
+        everything = self.ok("fit", rows, "--base", "h100-sxm", "--nic-GBps", 25, "--out", self.folder / "all.json", "--all")
+        self.assertTrue(everything.startswith("your samples"))
+        self.assertIn("gemm bf16", everything)
+        self.assertNotIn("gemm bf16", result.stdout)
         study = {"model": "llama2-7b", "cluster": {"profile": str(mine), "network": {"nic_GBps": 50}}, "parallel": {"tensor": 8, "data": 2},
                  "batch": {"context_window": 8192, "sequences_per_step": 4, "steps": 1}, "trace": {"distribution": "wlb-128k"}, "policies": ["plain-4d"]}
         told = run("study", self.write("study.json", {"name": "faster NICs", **study}), "--notes")

@@ -53,14 +53,21 @@ class InABrowser(Pages):
         for mute, *walked in charts:
             self.assertEqual((mute, len(set(walked))), (0, 1), charts)
 
-    def verdict_and_notes(self, page):
-        """The line of what is beyond the profile's samples, and the notes."""
-        return page.evaluate("[document.querySelector('#verdict .beyond')?.textContent, [...document.querySelectorAll('#verdict .notes li')].map(n => n.textContent)]")
+    def beyond_and_notes(self, page):
+        """The line of what is beyond the profile's samples, and the notes, below the charts: above them is one paragraph."""
+        self.assertEqual(page.evaluate("[...document.querySelectorAll('#verdict p:not(.kicker)')].map(p => p.className)"), ["lead"])
+        return page.evaluate("[document.querySelector('#notes .beyond')?.textContent, [...document.querySelectorAll('#notes .notes li')].map(n => n.textContent)]")
 
     def clipped(self, page, selector):
         """Texts of the figures there that their edges cut."""
         return page.evaluate("[...document.querySelectorAll('%s svg')].flatMap(s => { const own = s.getBoundingClientRect(); return [...s.querySelectorAll('text')].filter(t => {"
                              "const b = t.getBoundingClientRect(); return b.width && (b.left < own.left - 0.5 || b.right > own.right + 0.5); }).map(t => t.textContent); })" % selector)
+
+    def assert_whole(self, file, selector):
+        """The table there is as wide as its place, in a phone and on a desk."""
+        for width in (390, 1440):
+            wide, room = self.open(file, width).evaluate("(() => { const place = document.querySelector('%s').closest('.scroll'); return [place.scrollWidth, place.clientWidth]; })()" % selector)
+            self.assertLessEqual(wide, room, (selector, width))
 
     def hover(self, page, selector, index=0):
         """What the tip says of a mark under the pointer."""
@@ -96,10 +103,11 @@ class InABrowser(Pages):
         self.assertEqual([value.split()[0] for value in values], ["%.0f" % rate for rate in rates])
         sections = page.evaluate("[...document.querySelectorAll('section')].map(s => s.id)")
         self.assertEqual(sections, ["verdict", "throughput", "losses", "imbalance", "timeline", "lengths", "memory", "gpus",
-                                    "delay", "provenance"])
+                                    "delay", "notes", "provenance"])
+        self.assert_whole(file, "#comparison")
         self.assertIn("--fidelity op", page.evaluate("document.getElementById('losses').textContent"))
         self.assertEqual(page.evaluate("[...document.querySelectorAll('section')].filter(s => !s.querySelector('p, svg, canvas, table')).length"), 0)
-        beyond, notes = self.verdict_and_notes(page)
+        beyond, notes = self.beyond_and_notes(page)
         self.assertLessEqual(set(self.notes_of(summary)), set(notes))
         self.assertEqual(beyond, "Kernel times beyond the profile’s samples: " + ", ".join(f"{p['label']} {self.share(p)}" for p in summary["policies"]) + ".")
         for chart in page.evaluate("[...document.querySelectorAll('.chart[role=img]')].map(c => [c.getAttribute('aria-label'), c.querySelectorAll('svg, canvas').length])"):
@@ -324,6 +332,7 @@ class InABrowser(Pages):
         cells = "[...document.querySelectorAll('#sweep svg g.cell')].map(g => [...g.querySelectorAll('text')].map(t => t.textContent))"
         shown = page.evaluate(cells)
         self.assertEqual(len(shown), 4)
+        self.assertEqual(page.evaluate("document.querySelector('h1').textContent"), self.finding(cases) + ", on 4 or 8 GPUs")
         for case in cases:  # a case is nobody's where intervals overlap
             self.assertIn(case["winner"] + ("" if case["significant"] else "?"), [cell[0] for cell in shown])
         choose = "{const s = [...document.querySelectorAll('#%s select')].find(s => s.closest('label').textContent.startsWith('%s')); s.value = '%s'; s.dispatchEvent(new Event('change'))}"
@@ -345,7 +354,7 @@ class InABrowser(Pages):
         links = page.evaluate("[...document.querySelectorAll('#cases a')].map(a => decodeURIComponent(a.pathname))")
         for link in links:
             self.assertTrue(pathlib.Path(link).exists(), link)
-        beyond, notes = self.verdict_and_notes(page)
+        beyond, notes = self.beyond_and_notes(page)
         most = {p["label"]: max((row for case in cases for row in case["rows"] if row["label"] == p["label"]), key=lambda row: row["beyond_samples"]) for p in cases[0]["rows"]}
         self.assertEqual(beyond, "Kernel times beyond the profile’s samples: " + ", ".join(f"{label} up to {100 * row['beyond_samples']:.0f} %" for label, row in most.items()) + ".")
         self.assertEqual(len(notes), len({note["text"] for case in cases for note in case["notes"]}))
@@ -355,6 +364,23 @@ class InABrowser(Pages):
             for note in case["notes"]:
                 with_it = [other for other in cases if note in other["notes"]]
                 self.assertIn(note["text"] if len(with_it) == len(cases) else ", ".join(" ".join(other["assignments"]) for other in with_it) + ": " + note["text"], notes)
+
+    @staticmethod
+    def finding(cases):
+        """By how much the second value of each key moves the fastest row, against the first, over the values of the other key."""
+        rates = {tuple(text.split("=")[1] for text in case["assignments"]): max(row["tokens_per_second_per_gpu"] for row in case["rows"]) for case in cases}
+        said = []
+        for place, assignment in enumerate(cases[0]["assignments"]):
+            key, first = assignment.split("=")
+            other = next(values[place] for values in rates if values[place] != first)
+            moved = sorted(rate / rates[tuple(first if i == place else v for i, v in enumerate(values))] - 1 for values, rate in rates.items() if values[place] == other)
+            digits = 1 if max(map(abs, moved)) < 0.1 else 0
+            low, high = moved[0], moved[-1]
+            verb, low, high = ("adds", low, high) if low >= 0 else ("costs", -high, -low)
+            span = " to ".join(dict.fromkeys(f"{100 * share:.{digits}f}" for share in (low, high)))
+            name = {"parallel.context": "CP"}.get(key, key.rsplit(".", 1)[-1])
+            said.append((max(map(abs, moved)), f"{name} {other} {verb} {span} % a GPU against {first}"))
+        return "; ".join(text for size, text in sorted(said, key=lambda one: -one[0]) if size >= 0.01)
 
     def test_search(self):
         page = self.look(self.tune(), "tune")
@@ -368,7 +394,7 @@ class InABrowser(Pages):
         dots = page.evaluate("[...document.querySelectorAll('#frontier .chart')].map(c => c.querySelectorAll('circle').length)")
         self.assertEqual(dots[-1], len(ran))
         self.assertEqual(page.evaluate("[...document.querySelectorAll('section')].map(s => s.id)"),
-                         ["verdict", "ranking", "layouts", "frontier", "choices", "what_if", "candidates", "provenance"])
+                         ["verdict", "ranking", "layouts", "frontier", "choices", "what_if", "candidates", "notes", "provenance"])
         for width in (360, 400, 430):
             lines = self.open(self.folder / "tuned" / "report.html", width).evaluate("[...document.querySelectorAll('#frontier code')].map(n => [n.textContent, n.getClientRects().length])")
             self.assertEqual(lines, [["--max-delay", 1]])
@@ -377,10 +403,10 @@ class InABrowser(Pages):
         shares = page.evaluate("[...document.querySelectorAll('#ranking tbody tr')].map(r => r.cells[r.cells.length - 1].textContent)")
         self.assertEqual(shares, ["%.1f" % (100 * row["provenance"]["beyond_samples_share"]) for row in found["ranking"]])
 
-    def test_a_search_has_its_notes_next_to_the_verdict(self):
+    def test_a_search_has_its_notes_below(self):
         page = self.look(self.tune(gpus=16, batch={"oversize": "truncate"}), "tune-notes")
         found = json.loads((self.folder / "tuned" / "tune.json").read_text())
-        beyond, notes = self.verdict_and_notes(page)
+        beyond, notes = self.beyond_and_notes(page)
         sides = {"the winner": found["ranking"][0], "the study’s baseline": found["baseline"]}
         self.assertEqual(beyond, "Kernel times beyond the profile’s samples: " + ", ".join(f"{name} {self.share(row)}" for name, row in sides.items()) + ".")
         own = {name: [note["text"] for note in row["study_notes"] + row.get("notes", [])] for name, row in sides.items()}
@@ -472,7 +498,8 @@ class InABrowser(Pages):
         page = self.look(file, "comparison")
         self.assertEqual(page.evaluate("document.querySelectorAll('#changes svg .whisker').length"), 2)
         self.assertIn("plain-4d", page.evaluate("document.querySelector('#changes .chart').getAttribute('aria-label')"))
-        self.assertEqual(page.evaluate("document.querySelector('#changes svg text.name').textContent"), "second over first, tokens/s/GPU")
+        self.assertEqual(page.evaluate("document.querySelector('#changes svg text.name').textContent"), "second over first, tokens/s/GPU; lines are 95 % intervals")
+        self.assert_whole(file, "#changes-table")
         text = file.read_text()
         self.assertIn("0.00 -&gt; 0.00", text)
         for key, value in (("ratio", 1.003), ("low", 1.0), ("high", 1.01)):
@@ -480,9 +507,9 @@ class InABrowser(Pages):
         edges = self.write("edges.html", text)
         for width in (400, 1280):
             other = self.open(edges, width)
-            self.assertIn("0.99x", other.evaluate("document.querySelector('#changes svg').textContent"))
+            self.assertIn("0.990x", other.evaluate("document.querySelector('#changes svg').textContent"))
             self.assertEqual(self.clipped(other, "#changes"), [], width)
-        beyond, notes = self.verdict_and_notes(page)
+        beyond, notes = self.beyond_and_notes(page)
         summaries = [json.loads((folder / "summary.json").read_text()) for folder in (before, after)]
         own = [self.notes_of(summary) for summary in summaries]
         both = [note for note in own[0] if note in own[1]]
@@ -510,11 +537,19 @@ class InABrowser(Pages):
         values = page.evaluate("[...document.querySelectorAll('#steps svg .value')].map(t => t.textContent)")
         self.assertEqual(values, ["\u22122.0 %"] * len(STUDY["policies"]))
         text = page.evaluate("document.getElementById('report').innerText")
-        self.assertIn("single steps 2.0 % on the mean, at most -2.0 %", text)
+        self.assertIn("single steps 2.0 % on the mean, the farthest -2.0 %", text)
+        self.assertNotIn("Failed", text)
+        found = json.loads(page.evaluate("document.getElementById('data').textContent"))["validation"]["policies"]
+        fast, slow = (pick(found, key=lambda p: p["measured_speedup"]) for pick in (max, min))
+        self.assertEqual(page.evaluate("document.querySelector('h1').textContent"),
+                         f"{fast['label']} is simulated {fast['predicted_speedup'] / slow['predicted_speedup']:.2f}x as fast as {slow['label']} and was measured "
+                         f"{fast['measured_speedup'] / slow['measured_speedup']:.2f}x as fast")
+        values = page.evaluate("[...document.querySelectorAll('#speedups svg .value')].map(t => t.textContent)")
+        self.assertEqual(values, [f"{p['predicted_speedup']:.2f}x, measured {p['measured_speedup']:.2f}x" for p in found[1:]])
         self.assertNotRegex(text, r"\d%")
         noise = page.evaluate("JSON.parse(document.getElementById('data').textContent).validation.policies.some(p => p.noise_seconds)")
         self.assertIn("measured, with its noise" if noise else "measured", page.evaluate("[...document.querySelectorAll('#steps .legend li')].map(n => n.textContent)"))
-        beyond, notes = self.verdict_and_notes(page)
+        beyond, notes = self.beyond_and_notes(page)
         summary = json.loads((self.folder / "own" / "summary.json").read_text())
         self.assertEqual(beyond, "Kernel times beyond the profile’s samples: " + ", ".join(f"{p['label']} {self.share(p)}" for p in summary["policies"]) + ".")
         self.assertTrue(summary["study"]["notes"])

@@ -126,9 +126,9 @@ class Report(Pages):
         outline = self.check_file(file)
         found = json.loads((file.parent / "validation.json").read_text())
         self.assertEqual(outline.data["validation"], found)
-        self.assertIn("Passed: a policy's mean step is simulated at most 2.0 % off what was measured", outline.text)
+        self.assertIn("All limits hold. A mean step is simulated within 2.0 % of what was measured.", outline.text)
         for policy in found["policies"]:
-            self.assertRegex(outline.text, r"%s: -2.0 %% by time; single steps 2.0 %% on the mean, at most -2.0 %%" % policy["label"])
+            self.assertRegex(outline.text, r"%s: -2.0 %% by time; single steps 2.0 %% on the mean, the farthest -2.0 %%" % policy["label"])
 
 
     def test_a_saved_result_is_shown_again(self):

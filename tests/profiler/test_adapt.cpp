@@ -105,6 +105,10 @@ TEST_CASE("a calibrated profile says what was measured, when, and what is borrow
   CHECK(network.at("provenance").at("files") == json::array({"all_reduce.txt"}));
   CHECK(network.at("ranges").at("bytes").at("samples") == json::array({8192.0, 1073741824.0}));
   CHECK(network.at("base_error").at("samples") == 3);
+  REQUIRE(network.at("base_errors").size() == 2);  // the base's, by the groups of cross_validated
+  CHECK(network.at("base_errors")[0].at("group") == "above 1 MiB");
+  CHECK(network.at("base_errors")[0].at("samples") == 2);
+  CHECK(network.at("base_errors")[1].at("samples") == 1);
   CHECK(profile.table("gemm").at("bf16").at("provenance").at("borrowed_from") == "h100-sxm");
   CHECK(profile.table("gemm").at("bf16").at("parameters") ==
         base().table("gemm").at("bf16").at("parameters"));

@@ -95,8 +95,8 @@ TEST_CASE("ops that the reader does not know are named with their share of the k
   const ForeignFile alone = add_torch_trace(trace.file(), "t.json", none);
   CHECK(alone.used == 0);
   CHECK(alone.unread ==
-        "100.0 % of the kernel time (2,050 us) is of ops whose shapes are not read: _Linear 1,150 us, "
-        "FusedAttnFunc 900 us");
+        "100.0 % of the kernel time (2,050 us) is of ops whose shapes are not read: _Linear (Transformer "
+        "Engine) 1,150 us, FusedAttnFunc (Transformer Engine) 900 us");
   trace.op("aten::mm", {{128, 64}, {64, 256}}, "c10::BFloat16", {2050.0});
   SampleSet some;
   CHECK(add_torch_trace(trace.file(), "t.json", some).unread.starts_with("50.0 % of the kernel time"));

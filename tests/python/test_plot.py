@@ -73,6 +73,29 @@ class Figures(unittest.TestCase):
             if axes.get_legend():
                 self.assertLessEqual(axes.get_legend().get_window_extent().x1, whole.x1 + 1)
 
+    def test_a_figure_takes_axes_or_a_size_and_embeds_truetype_fonts(self):
+        from matplotlib.figure import Figure
+
+        pair = Figure(figsize=(9, 3))
+        left, right = pair.subplots(1, 2)
+        self.assertIs(plot.comparison(self.result, ax=left), pair)
+        self.assertIs(plot.gpus(self.result, policy="plain", ax=right), pair)
+        self.assertEqual([text.get_text() for text in left.get_yticklabels()], [row["label"] for row in reversed(self.result.policies)])
+        for draw in (plot.memory, plot.steps, plot.losses, plot.lengths, plot.delay):
+            with self.subTest(draw.__name__):
+                axes = Figure().subplots()
+                self.assertIs(draw(self.result, ax=axes), axes.get_figure())
+        for draw in (plot.comparison, plot.imbalance, plot.memory_by_stage, plot.pipeline):
+            self.assertEqual(list(draw(self.result, figsize=(7, 5)).get_size_inches()), [7, 5])
+        for wrong, text in (({"ax": left, "figsize": (7, 5)}, "figsize: expected none with ax"), ({"ax": pair}, "ax: expected Matplotlib's Axes"),
+                            ({"figsize": 7}, "figsize: expected .width, height. in inches, found 7")):
+            with self.assertRaisesRegex(ValueError, text):
+                plot.comparison(self.result, **wrong)
+        for kind, font in (("pdf", b"/FontFile2"), ("ps", b"/FontType 42")):
+            file = io.BytesIO()
+            plot.comparison(self.result).savefig(file, format=kind)
+            self.assertIn(font, file.getvalue())
+
     def test_a_pages_figures_draw_its_data(self):
         """A result and its folder give the same figure."""
         rows = [row["label"] for row in self.result.policies]

@@ -85,6 +85,45 @@ class Program(unittest.TestCase):
         self.assertTrue(better)
         self.assertTrue(better.frame()["gain"].notna().all())
 
+    def test_functions_are_checked_and_searched_as_a_studys_rows_are(self):
+        """The plan of plain-4d, made by a function, is plain-4d; a function that drops a token is a refused row."""
+        def plain(lengths, options):
+            plans = equipoise.study(study, set={"policies": ["plain"], "parallel.data": options["lanes"], "parallel.context": options["context"]}).plans()
+            return [[[m["slices"] for m in lane["micro_batches"]] for lane in step["lanes"]] for step in plans["plans"][0]["steps"]]
+
+        def fails(lengths, options):
+            raise RuntimeError("no plan today")
+
+        study, expect = self.study, self.folder / "expect.json"
+        self.assertTrue(equipoise.check(study, expect, policies={"mine": plain}, update=True))
+        rows = {row["label"]: row for row in json.loads(expect.read_text())["policies"]}
+        self.assertEqual(rows["mine"]["speedup"], 1)
+        file = self.folder / "study.json"
+        file.write_text(json.dumps(study))
+        self.assertTrue(equipoise.check(file, expect, policies={"mine": plain}))
+        self.assertTrue(equipoise.check({**study, "policies": [*study["policies"], {"policy": plain, "label": "mine"}]}, expect))
+        self.assertFalse(equipoise.check(study, expect, policies={"mine": lambda lengths, options: plain(lengths, options)[1:]}))
+        self.assertEqual([f for f in os.listdir(self.folder) if f.startswith(".study-")], [])
+        with self.assertRaisesRegex(ValueError, "^policies: mine: RuntimeError: no plan today, at .*test_program.py"):
+            equipoise.check(study, expect, policies={"mine": fails})
+        log = self.folder / "steps.csv"
+        seconds = equipoise.study(study)["plain"]["metrics"]["step_seconds"]
+        log.write_text("policy,step,step_seconds\n" + "".join(f"mine,{step},{seconds}\n" for step in range(3)))
+        validated = equipoise.validate(study, policies={"mine": plain}, measured=log)
+        self.assertEqual([row["label"] for row in validated["policies"]], ["mine"])
+
+        found = equipoise.tune(study, {"parallel.recompute": ["none", "full"], "policies": ["plain-4d"]}, policies={"mine": plain})
+        speeds = {(row["label"], row["layout"]["parallel.recompute"]): row["metrics"]["tokens_per_second_per_gpu"] for row in found.ranking}
+        for recompute in ("none", "full"):
+            self.assertAlmostEqual(speeds["mine", recompute], speeds["plain-4d", recompute], 6)
+        self.assertEqual([row["rank"] for row in found.ranking], [1, 2, 3, 4])
+        self.assertEqual(len(found.page["names"]), 4)
+        best = equipoise.tune(study, {"parallel.recompute": ["none"], "policies": ["plain-4d"]}, policies={"mine": equipoise.policy(plain, shard="adaptive")})
+        if best.ranking[0]["label"] == "mine":
+            self.assertEqual(equipoise.study(best.best)["mine"]["metrics"]["total_seconds"], best.ranking[0]["metrics"]["total_seconds"])
+        with self.assertRaisesRegex(ValueError, "^policies: expected a built-in policy among them, with which layouts are searched, found "):
+            equipoise.tune({**study, "policies": [plain]}, SPACE)
+
     def test_explain_lists_a_policys_options(self):
         said = equipoise.explain("wlb")
         self.assertEqual(repr(said), str(said))

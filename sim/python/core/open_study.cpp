@@ -13,6 +13,7 @@
 
 #include "policies/base/error.h"
 #include "policies/base/files.h"
+#include "policies/policy.h"
 #include "policies/steps.h"
 #include "sim/limits/memory_limit.h"
 #include "sim/python/core/bindings.h"
@@ -27,6 +28,7 @@
 #include "sim/study/estimate.h"
 #include "sim/study/read/naming.h"
 #include "sim/study/read/plan_file.h"
+#include "sim/study/read/policy_run.h"
 #include "sim/study/row/judge.h"
 #include "traces/json_text.h"
 
@@ -91,6 +93,16 @@ class OpenStudy {
   // What a row's policy receives in addition to the documents.
   [[nodiscard]] std::string shape(const std::string& label) const {
     return shape_of(row_of(label)->pack, study_.steps, inputs_ ? &inputs_->documents : nullptr);
+  }
+
+  // How the row is sharded, by the keys of its entry: where the entry says nothing, as the baseline is.
+  [[nodiscard]] std::string sharding(const std::string& label) const {
+    const PolicyRun& row = *row_of(label);
+    json keys{{"shard", row.shard}};
+    for (const ShardParameter& key : shard_parameters())
+      if (const ParameterValue value = key.get(row.sharding); value != key.get(default_sharding()))
+        keys[std::string(key.key)] = std::visit([](const auto& held) { return json(held); }, value);
+    return keys.dump();
   }
 
   // The study's documents as its global batches: rows of batch, document, begin, end.
@@ -253,6 +265,7 @@ void bind_studies(nb::module_& m) {
       .def_prop_ro("text", &OpenStudy::text)
       .def_prop_ro("labels", &OpenStudy::labels)
       .def("shape", &OpenStudy::shape, nb::arg("label"), "What the policy of a row is told, as JSON.")
+      .def("sharding", &OpenStudy::sharding, nb::arg("label"), "The keys of its entry that shard a row.")
       .def_static("one_rule", &OpenStudy::one_rule, nb::arg("cases"))
       .def("carry_slowdowns", &OpenStudy::carry_slowdowns)
       .def("documents", &OpenStudy::documents, nb::arg("max_memory_GB") = 0.0,

@@ -15,9 +15,10 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Union
 import numpy as np
 import pandas as pd
 
-from . import _core
+from . import _core, own_policy
 from ._values import flag, folder_of, integer, json_text, number, page_data, path_of, refuse, text_of
-from .study import Source, _flat
+from .study import Source, _flat, has_functions, open_study, own_plan
+from .tuned_own import rank_functions, without_functions
 
 PATH = Path(__file__).with_name("equipoise")
 FAILED = 1  # a failed check is an answer, not an error
@@ -70,6 +71,29 @@ def _file_of(source: Source, directory: Optional[StrPath] = None, argument: str 
             yield file.name
         except ValueError as error:  # for a dict, since the caller knows no path of it
             raise ValueError(str(error).replace(file.name, "study" if argument == "source" else argument)) from None
+
+
+@contextlib.contextmanager
+def _study_of(source: Source, set: Optional[Mapping], policies: Optional[Mapping], directory: Optional[StrPath]) -> Iterator[List[str]]:
+    """A study as the program's first arguments: its path, and what is set. Rows of functions are rows of plans, in files."""
+    if not has_functions(source, set, policies):
+        with _file_of(source, directory) as path:
+            yield [path, *_options(set=set)]
+        return
+    opened, own = open_study(source, set, policies, directory)
+    values, documents = json.loads(opened.text), opened.documents()
+    with tempfile.TemporaryDirectory() as folder:
+        for place, entry in own.items():
+            label = opened.labels[place]
+            try:
+                text = own_plan(opened, place, entry, documents)
+            except Exception as error:
+                raise ValueError(f"policies: {label}: {own_policy.failure_text(error, entry['policy'])}") from error
+            file = Path(folder) / f"{place}.json"
+            file.write_text(text, encoding="utf-8")
+            values["policies"][place] = {**json.loads(opened.sharding(label)), **values["policies"][place], "file": str(file)}
+        with _file_of(values, directory if isinstance(source, Mapping) else os.path.dirname(source)) as path:
+            yield [path]
 
 
 _OURS = ("format", "quiet")  # options that the module itself sets
@@ -181,6 +205,7 @@ def tune(
     space: Optional[Mapping] = None,
     *,
     set: Optional[Mapping] = None,
+    policies: Optional[Mapping] = None,
     budget: Optional[int] = None,
     minutes: Optional[float] = None,
     resume: bool = False,
@@ -199,7 +224,15 @@ def tune(
     winner and its rivals under other conditions, too, up to 36 candidates in full. `framework`: only
     layouts that it has flags for ("megatron": --for). `out`: a folder for tune.json, best.json and the journal that a
     stopped search goes on from with `resume`.
+
+    `policies`: functions by label, as `study` has them. Layouts are searched with the other policies; on those of the ranking
+    each function runs in full and is ranked with them, without an interval. Files in `out` are of the search alone.
     """
+    searched: Dict[str, Any] = {}
+    functions: List[Dict[str, Any]] = []
+    if has_functions(source, set, policies):
+        searched, functions, directory = without_functions(source, set, policies, directory)
+        source, set = searched, None
     with contextlib.ExitStack() as files:
         study = files.enter_context(_file_of(source, directory))
         folder = path_of("out", out) if out is not None else files.enter_context(tempfile.TemporaryDirectory()) + "/tune"
@@ -223,7 +256,11 @@ def tune(
             raise ValueError(re.sub("^for: ", "framework: ", str(error))) from None
         best = Path(folder) / "best.json"
         found = json.loads(best.read_text(encoding="utf-8")) if best.exists() else None
-        return Tuned(text, found, page_data(folder, "out", "tune"))
+        tuned = Tuned(text, found, page_data(folder, "out", "tune"))
+        if functions and found is not None:
+            tuned.found["ranking"], tuned.page["names"], tuned.best = rank_functions(
+                tuned.found, tuned.page["names"], found, searched, functions, [float(bound) for bound in bounds])
+        return tuned
 
 
 class Checked:
@@ -253,6 +290,7 @@ def check(
     expect: StrPath,
     *,
     set: Optional[Mapping] = None,
+    policies: Optional[Mapping] = None,
     metric: Optional[Sequence[str]] = None,
     tolerance: Optional[Sequence[Union[str, float]]] = None,
     only_worse: bool = False,
@@ -260,9 +298,9 @@ def check(
     directory: Optional[StrPath] = None,
 ) -> Checked:
     """Compares a study with what it is expected to show, a file that `update` makes: `equipoise check`. With `only_worse`
-    a metric that moved for the better is said (`gain`) and does not fail."""
-    with _file_of(source, directory) as study:
-        words = _options(set=set, only_worse=flag("only_worse", only_worse), update=flag("update", update))
+    a metric that moved for the better is said (`gain`) and does not fail. `policies`: functions by label, as `study` has them."""
+    with _study_of(source, set, policies, directory) as study:
+        words = _options(only_worse=flag("only_worse", only_worse), update=flag("update", update))
         for name, value in (("metric", metric), ("tolerance", tolerance)):
             if isinstance(value, str) or not hasattr(value or [], "__iter__"):
                 refuse(name, "a list", value)
@@ -270,7 +308,7 @@ def check(
             words += ["--metric", ",".join(text_of("metric", one, "a list of names") for one in metric)]
         if tolerance is not None:
             words += ["--tolerance", ",".join(map(str, tolerance))]
-        return Checked(run("check", study, "--expect", path_of("expect", expect), "--format", "json", "--quiet", *words))
+        return Checked(run("check", *study, "--expect", path_of("expect", expect), "--format", "json", "--quiet", *words))
 
 
 def fit(
@@ -299,11 +337,19 @@ def predict(profile: StrPath, rows: StrPath, **options: Any) -> pd.DataFrame:
     return pd.read_csv(io.StringIO(run("predict", "--format", "csv", *words)))
 
 
-def validate(source: Source, *, set: Optional[Mapping] = None, directory: Optional[StrPath] = None, **options: Any) -> Dict[str, Any]:
+def validate(
+    source: Source,
+    *,
+    set: Optional[Mapping] = None,
+    policies: Optional[Mapping] = None,
+    directory: Optional[StrPath] = None,
+    **options: Any,
+) -> Dict[str, Any]:
     """Compares a study's steps, run for real on ranks of this machine or taken from a log (`measured=...`), with their
-    simulation, op by op: `equipoise validate`, whose options these are. Returns its JSON."""
-    with _file_of(source, directory) as study:
-        return json.loads(run("validate", study, "--format", "json", "--quiet", *_options(set=set, **options)))
+    simulation, op by op: `equipoise validate`, whose options these are. `policies`: functions by label, as `study` has them.
+    Returns its JSON."""
+    with _study_of(source, set, policies, directory) as study:
+        return json.loads(run("validate", *study, "--format", "json", "--quiet", *_options(**options)))
 
 
 def verify(summary: StrPath) -> pd.DataFrame:

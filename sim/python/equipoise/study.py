@@ -286,9 +286,19 @@ def _plan_own_rows(opened: "_core.OpenStudy", own: OwnRows, max_memory_GB: float
             return  # because run() refuses the rows of this case and says why
         raise
     for place, entry in own.items():
-        label = opened.labels[place]
-        function, _, options = own_policy.parts(entry)
         try:
-            opened.set_plan(label, own_policy.plan_text(function, label, documents, opened.shape(label), options))
+            opened.set_plan(opened.labels[place], own_plan(opened, place, entry, documents))
         except Exception as error:
-            opened.refuse(label, own_policy.failure_text(error, function))
+            opened.refuse(opened.labels[place], own_policy.failure_text(error, entry["policy"]))
+
+
+def own_plan(opened: "_core.OpenStudy", place: int, entry: Mapping, documents: Any) -> str:
+    """The plan (JSON) that the function in this place makes of the study's documents."""
+    function, label, options = own_policy.parts(entry)
+    return own_policy.plan_text(function, label, documents, opened.shape(opened.labels[place]), options)
+
+
+def has_functions(source: Source, set: Optional[Mapping], policies: Optional[Mapping]) -> bool:
+    """Whether functions are among a study's rows."""
+    rows = [row for keys in (source, set) if isinstance(keys, Mapping) and isinstance(keys.get("policies"), (list, tuple)) for row in keys["policies"]]
+    return bool(policies) or any(callable(row.get("policy") if isinstance(row, Mapping) else row) for row in rows)

@@ -88,14 +88,24 @@ function notesOf(sides) {
   });
 }
 
-// What qualifies a page's figures: the shares beyond the profile's samples, [[what, share]], and notes.
-function nextToVerdict(shares, notes) {
-  const parent = document.getElementById("verdict"), known = shares.filter(([, share]) => share !== null);
-  if (known.some(([, share]) => share > 0))
+// What qualifies a page's figures, below them: further lines of the verdict, the shares beyond the profile's samples,
+// [[what, share]], and notes.
+function notesSection(shares, notes) {
+  const more = [...document.querySelectorAll("#verdict .more")], known = shares.filter(([, share]) => share !== null);
+  const beyond = known.some(([, share]) => share > 0);
+  if (!more.length && !beyond && !notes.length) return;
+  const parent = section("notes", "Notes");
+  parent.append(...more);
+  if (beyond)
     parent.append(el("p", { class: "note beyond" }, "Kernel times beyond the profile’s samples: " + known.map(([what, share]) => `${what} ${shareText(share)}`).join(", ") + "."));
   if (notes.length)
     parent.append(el("details", { class: "notes", open: notes.length < 4 }, el("summary", {}, notes.length === 1 ? "1 note" : `${notes.length} notes`),
       el("ul", { class: "setup" }, ...notes.map((note) => el("li", {}, note)))));
+}
+
+// What an axis below a chart counts, at its right end.
+function axisTitle(svg, width, y, text) {
+  svg.append("text").attr("class", "soft name").attr("x", width - 8).attr("y", y).attr("text-anchor", "end").text(text).call(fitText, width - 16);
 }
 
 function legend(items) {

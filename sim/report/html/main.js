@@ -20,6 +20,7 @@ function studyPage() {
   pathSection();
   gpusSection(study);
   delaySection(study);
+  notesSection(study.policies.map((p) => [p.label, beyondOf(p)]), notesIn(study.study.notes, study.policies));
   publishedSection();
   provenanceSection(study);
   contents();

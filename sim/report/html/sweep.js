@@ -34,10 +34,10 @@ function sweepPage() {
   const keys = [...new Set(cases.flatMap((one) => Object.keys(one.values)))]
     .filter((key) => new Set(cases.map((one) => one.values[key])).size > 1);
   const most = (label) => largest(cases.flatMap((one) => one.rows.filter((row) => row.label === label && isNumber(row.tokens_per_second_per_gpu)).map((row) => row.beyond_samples || 0)));
-  nextToVerdict(labels.map((label) => [`${label} up to`, most(label)]).filter(([, share]) => share >= 0), notesOf(cases.map((one) => [one.assignments.join(" "), noteTexts(one.notes)])));
   const sweep = { cases, labels, keys, valuesOf: (key) => orderedValues(cases.map((one) => one.values[key])) };
   if (keys.length && cases.some((one) => one.winner)) sweepFigure(sweep);
   casesTable(sweep);
+  notesSection(labels.map((label) => [`${label} up to`, most(label)]).filter(([, share]) => share >= 0), notesOf(cases.map((one) => [one.assignments.join(" "), noteTexts(one.notes)])));
   contents();
 }
 
@@ -47,10 +47,18 @@ function orderedValues(values) {
   return once.every((value) => !Number.isNaN(sizeOf(value))) ? once.sort((a, b) => sizeOf(a) - sizeOf(b)) : once;
 }
 
+// Said of a sweep whose keys move nothing: its map has colours all the same.
+function flatness({ cases }) {
+  const rates = cases.flatMap((one) => one.rows.filter((row) => row.label === one.winner).map((row) => row.tokens_per_second_per_gpu));
+  const spread = largest(rates) / rates.reduce((a, b) => Math.min(a, b)) - 1;
+  return rates.length > 1 && spread < 0.01 ? `The result is flat: the fastest rows of all cases are within ${percent(spread, 2)} of each other.` : "";
+}
+
 function sweepFigure(sweep) {
   const { labels, keys, valuesOf } = sweep;
   const views = [["lines", "Lines, one per policy"], ["map", "Map over two keys"], ["parallel", "Parallel coordinates"]].slice(0, Math.min(3, keys.length));
-  const parent = section("sweep", "Over the swept keys", "A case is a policy’s where it is significantly faster than each other; where it is tied with one, the map is pale and has a question mark.",
+  const parent = section("sweep", "Over the swept keys", "A cell of the map has the fastest policy and its tokens/s/GPU, simulated. It is pale, with a question mark, where that policy is tied with another.",
+    flatness(sweep),
     sweep.cases.some((one) => one.rows.some((row) => !isNumber(row.tokens_per_second_per_gpu))) ? "Where a line has a gap, a × on the axis says why, as the table does." : "");
   const longest = keys.slice().sort((a, b) => valuesOf(b).length - valuesOf(a).length);
   const state = { view: views[views.length - 1][0], x: longest[0], y: longest[1], metric: kSweepMetrics[0][0], policy: "", held: {} };
@@ -100,7 +108,8 @@ function sweepLines(host, width, sweep, state) {
   if (all.length) svg.append("g").attr("class", "axis").attr("transform", `translate(${left},0)`).call(d3.axisLeft(y).ticks(5, "~r").tickSize(-(width - left - 12)));
   svg.append("g").attr("class", "axis").attr("transform", `translate(0,${height - bottom})`)
     .call(d3.axisBottom(x).tickFormat((value, i) => (i % every === 0 ? value : "")).tickSize(0).tickPadding(8));
-  svg.append("text").attr("class", "soft").attr("x", width - 12).attr("y", height - 6).attr("text-anchor", "end").text(state.x);
+  axisTitle(svg, width, height - 6, state.x);
+  host.prepend(el("p", { class: "unit" }, kSweepMetrics.find((m) => m[0] === state.metric)[1] + ", simulated."));
   const path = d3.line().defined((p) => p.y !== null).x((p) => x(p.value)).y((p) => y(p.y));
   for (const line of lines) {
     svg.append("path").attr("d", path(line.points)).style("fill", "none").style("stroke", colourOf(line.label)).style("stroke-width", 2.5);

@@ -36,6 +36,13 @@ function csvButton(body, title) {
     onclick: () => save(fileName(title) + ".csv", new Blob([csvOf(body)], { type: "text/csv" })) }, "CSV");
 }
 
+// A wide table of the page: in a narrow window a row is a card, whose cells say their columns (page.css).
+function makeCards(body) {
+  const titles = [...body.tHead.rows[0].cells].map((cell) => cell.textContent);
+  for (const row of body.tBodies[0].rows) [...row.cells].forEach((cell, i) => { cell.dataset.title = titles[i]; });
+  body.classList.add("cards");
+}
+
 // What a cell is sorted by: its number if it begins with one (4K is 4096, 12 ms 0.012), else its text.
 function sortKey(text) {
   const plain = text.trim().replaceAll(",", "");

@@ -22,8 +22,8 @@ function throughputSection(study) {
   const rows = study.policies.slice().sort((a, b) => (rate(b) || 0) - (rate(a) || 0));
   const ran = rows.filter((policy) => isNumber(rate(policy)));
   const baseline = ran.find((policy) => policy.label === study.baseline);
-  nextToVerdict(study.policies.map((p) => [p.label, beyondOf(p)]), notesIn(study.study.notes, study.policies));
   const figures = document.getElementById("comparison");
+  makeCards(figures);
   figures.closest(".scroll").after(el("div", { class: "tools" }, csvButton(figures, "All figures by policy")));
   for (const row of document.querySelectorAll("#comparison tbody tr"))
     if (row.cells[0].textContent === data.winner) row.classList.add("best");

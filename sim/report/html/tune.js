@@ -6,13 +6,13 @@ function tunePage() {
   const rows = tune.ranking.map((row, i) => ({ ...row, shown: data.names[i] }));
   const found = triedCandidates(tune);
   const sides = [["the winner", tune.ranking[0]], ["the study’s baseline", tune.baseline]].filter(([, row]) => row);
-  nextToVerdict(sides.map(([name, row]) => [name, beyondOf(row)]), notesOf(sides.map(([name, row]) => [name, notesIn(row.study_notes, [row])])));
   if (rows.length) rankingSection(tune, rows);
   layoutMap(found);
   frontierSection(found);
   choicesSection(found);
   whatIfSection(tune);
   candidatesSection(tune, found);
+  notesSection(sides.map(([name, row]) => [name, beyondOf(row)]), notesOf(sides.map(([name, row]) => [name, notesIn(row.study_notes, [row])])));
   const parent = section("provenance", "What was searched");
   const space = Object.entries(tune.space).map(([key, values]) => [key, (Array.isArray(values) ? values : [values])
     .map((value) => (typeof value === "string" ? value : JSON.stringify(value))).join(", ")]);

@@ -4,7 +4,7 @@ const signed = (share) => (isNumber(share) ? (share >= 0 ? "+" : "−") + Math.a
 
 function validationPage() {
   const v = data.validation;
-  nextToVerdict(Object.entries(v.beyond_samples_share), noteTexts(v.notes));
+  if (v.policies.length > 1) speedupsAgainst(v);
   if (v.policies.length) stepsAgainst(v);
   if (v.policies.some((p) => p.steps.length > 1)) stepByStep(v);
   if (v.ops.length) opsAgainst(v);
@@ -14,6 +14,7 @@ function validationPage() {
     parent.append(table([["where", true], ["simulated", false], ["measured", false], ["error", false]], v.micro_batches.worst.map((m) =>
       [`${m.label}, step ${m.step}, lane ${m.lane}, micro-batch ${m.micro_batch}`, seconds(m.predicted_seconds), seconds(m.measured_seconds), signed(m.error)])));
   }
+  notesSection(Object.entries(v.beyond_samples_share), noteTexts(v.notes));
   const parent = section("provenance", "Where the figures come from");
   parent.append(table([["figure", true], ["kind", true], ["from", true]], [
     ["simulated times", el("span", { class: "kind" }, "simulated"), `profile ${v.profile}`],
@@ -22,13 +23,40 @@ function validationPage() {
   contents();
 }
 
+// What a choice between policies rests on: each one's speed over the first, simulated above measured.
+function speedupsAgainst(v) {
+  const [first, ...rows] = v.policies;
+  const parent = section("speedups", "Speed-ups, simulated and measured");
+  parent.append(el("p", { class: "unit" }, `Speed over ${first.label}, by ${v.ranking.by}.`), legend([["simulated", "var(--p0)"], ["measured", "var(--base)"]]));
+  const times = (speedup) => `${speedup.toFixed(2)}x`;
+  const most = largest(rows.flatMap((p) => [p.predicted_speedup, p.measured_speedup, 1]));
+  chart(parent, `Speed over ${first.label}: ` + rows.map((p) => `${p.label} ${times(p.predicted_speedup)} simulated, ${times(p.measured_speedup)} measured`).join("; "), (host, width) => {
+    const tall = 58;
+    const svg = svgIn(host, width, rows.length * tall + 44);
+    const x = d3.scaleLinear().domain([0, most]).range([0, width - 14]);
+    svg.append("g").attr("class", "axis").attr("transform", `translate(0,${rows.length * tall})`)
+      .call(d3.axisBottom(x).ticks(width < 500 ? 3 : 6).tickFormat((t) => (t === 0 ? "0" : times(t))).tickSize(0).tickPadding(6))
+      .selectAll("text").attr("text-anchor", (t) => (x(t) < 20 ? "start" : x(t) > width - 50 ? "end" : "middle"));
+    axisTitle(svg, width, rows.length * tall + 38, `speed over ${first.label}`);
+    const row = svg.selectAll("g.row").data(rows).join("g").attr("class", "row").attr("transform", (_, i) => `translate(0,${i * tall})`);
+    row.append("text").attr("y", 15).text((p) => p.label).call(fitText, width * 0.5);
+    row.append("text").attr("class", "value").attr("x", width - 8).attr("y", 15).attr("text-anchor", "end").text((p) => `${times(p.predicted_speedup)}, measured ${times(p.measured_speedup)}`);
+    row.append("rect").attr("y", 22).attr("height", 11).attr("width", (p) => x(p.predicted_speedup)).style("fill", "var(--p0)");
+    row.append("rect").attr("y", 35).attr("height", 11).attr("width", (p) => x(p.measured_speedup)).style("fill", "var(--base)");
+    svg.append("line").attr("class", "reference").attr("x1", x(1)).attr("x2", x(1)).attr("y1", 0).attr("y2", rows.length * tall);
+  });
+  behind(parent, [["policy", true], ["simulated", false], ["measured", false], ["error", false]],
+    rows.map((p) => [p.label, times(p.predicted_speedup), times(p.measured_speedup), signed(p.predicted_speedup / p.measured_speedup - 1)]));
+}
+
 function stepsAgainst(v) {
   const parent = section("steps", "Steps, simulated and measured");
   parent.append(legend([["simulated", "var(--p0)"], [v.policies.some((p) => p.noise_seconds) ? "measured, with its noise" : "measured", "var(--base)"]]));
   const most = Math.max(...v.policies.map((p) => Math.max(p.predicted_seconds, p.measured_seconds + (p.noise_seconds || 0))));
   chart(parent, "Mean step by policy: " + v.policies.map((p) => `${p.label} ${signed(p.error)}`).join(", "), (host, width) => {
     const tall = 58;
-    const svg = svgIn(host, width, v.policies.length * tall + 26);
+    const svg = svgIn(host, width, v.policies.length * tall + 44);
+    axisTitle(svg, width, v.policies.length * tall + 38, "seconds of a mean step");
     const x = d3.scaleLinear().domain([0, most]).range([0, width - 14]);
     svg.append("g").attr("class", "axis").attr("transform", `translate(0,${v.policies.length * tall})`)
       .call(d3.axisBottom(x).ticks(width < 500 ? 3 : 6).tickFormat((t) => (t === 0 ? "0" : seconds(t))).tickSize(0).tickPadding(6))
@@ -61,7 +89,7 @@ function stepByStep(v) {
     svg.append("rect").attr("x", left).attr("width", width - left - 4).attr("y", y(v.limits.step)).attr("height", y(-v.limits.step) - y(v.limits.step)).style("fill", "var(--faint)");
     svg.append("g").attr("class", "axis").attr("transform", `translate(${left},0)`).call(d3.axisLeft(y).ticks(5).tickFormat(signed).tickSize(-(width - left - 4)));
     svg.append("g").attr("class", "axis").attr("transform", `translate(0,${height - bottom})`).call(d3.axisBottom(x).ticks(width < 500 ? 4 : 10).tickFormat((s) => (Number.isInteger(s) ? s : "")).tickSize(0).tickPadding(8));
-    svg.append("text").attr("class", "soft").attr("x", width - 8).attr("y", height - 4).attr("text-anchor", "end").text("step");
+    axisTitle(svg, width, height - 4, "step");
     svg.append("line").attr("class", "reference").attr("x1", left).attr("x2", width - 4).attr("y1", y(0)).attr("y2", y(0));
     svg.selectAll("line.noise").data(all.filter((s) => s.noise > 0)).join("line").attr("class", "noise").attr("x1", (s) => x(s.step)).attr("x2", (s) => x(s.step))
       .attr("y1", (s) => y(s.error - s.noise)).attr("y2", (s) => y(s.error + s.noise)).style("stroke", (s) => colourOf(s.label));
@@ -80,7 +108,8 @@ function opsAgainst(v) {
   const most = Math.max(v.limits.op * 1.3, ...shown.map((op) => Math.abs(op.error || 0)));
   chart(parent, "Errors by kind of op: " + shown.map((op) => `${op.op} ${signed(op.error)}`).join(", "), (host, width) => {
     const tall = 26, left = Math.min(190, width * 0.42);
-    const svg = svgIn(host, width, shown.length * tall + 26);
+    const svg = svgIn(host, width, shown.length * tall + 44);
+    axisTitle(svg, width, shown.length * tall + 40, "simulated / measured − 1");
     const x = d3.scaleLinear().domain([-most, most]).nice(3).range([left, width - 32]);
     svg.append("rect").attr("x", x(-v.limits.op)).attr("width", x(v.limits.op) - x(-v.limits.op)).attr("y", 0).attr("height", shown.length * tall).style("fill", "var(--faint)");
     svg.append("g").attr("class", "axis").attr("transform", `translate(0,${shown.length * tall})`).call(d3.axisBottom(x).ticks(width < 500 ? 3 : 7).tickFormat((e) => signed(e)).tickSize(-shown.length * tall));

@@ -410,6 +410,8 @@ constexpr Kind kKinds[] = {
      "0 omits them"},
     {"trains_part", "parameters are frozen", "trained of more",
      "a step trains {trained:,} of {of:,} parameters; MFU counts no products for gradients of the others{more:/}"},
+    {"adapts_all_of_qkv", "lora names some of Q, K and V", "",
+     "all of linear_qkv is adapted: target_modules names some of Q, K and V, which are one layer here"},
     {"first_layers_forward", "part of trains_part", "", ", and of the first layers a forward alone"},
     {"limited_routing", "a router takes experts of some groups", "groups of",
      "its router takes a token's experts from {groups} of {of} groups (topk_group, n_group), which limits the nodes that DeepEP sends it to",

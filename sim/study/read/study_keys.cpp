@@ -143,7 +143,8 @@ ordered_json words_schema(std::span<const std::string_view> words) {
   return {{"type", "array"}, {"minItems", 1}, {"items", {{"enum", words}}}};
 }
 ordered_json targets_schema() {
-  return words_schema(std::span(kWeightNames).subspan(at(WeightKind::qkv), 4));
+  const ordered_json word = {{"type", "string"}};
+  return {{"anyOf", {{{"type", "array"}, {"minItems", 1}, {"items", word}}, word}}};
 }
 ordered_json predictions_schema() {
   return size_schema(0, kMostPredictions);
@@ -152,9 +153,12 @@ constexpr Key<Training> kLoraKeys[] = {
     integer<&Training::lora_dim>("dim", 1, 1 << 16, "Rank of the adapters").must_be("a size"),
     other<Training>(
         "target_modules", targets_schema,
-        "Linear layers that get one, by Megatron's names, all four by default; linear_qkv: the "
-        "projections before attention; linear_proj: the one behind it; linear_fc1: gate and up, of "
-        "experts too, each of which has its own adapter; linear_fc2: down"),
+        "Linear layers that get one, all four by default, by Megatron's names or by PEFT's; linear_qkv "
+        "(q_proj, "
+        "k_proj, v_proj): the projections before attention; linear_proj (o_proj): the one behind it; "
+        "linear_fc1 "
+        "(gate_proj, up_proj): gate and up, of experts too, each of which has its own adapter; linear_fc2 "
+        "(down_proj): down; all-linear: all four"),
 };
 
 constexpr Key<Training> kFrozenKeys[] = {

@@ -5,7 +5,9 @@
 
 #include "policies/base/index.h"
 #include "policies/base/text.h"
+#include "profiler/profile/profile.h"
 #include "sim/study/read/study_keys.h"
+#include "traces/json_text.h"
 
 namespace equipoise {
 
@@ -27,15 +29,56 @@ std::uint32_t read_words(const json& list, JsonObject& object, std::string_view 
   return set;
 }
 
-static void read_keys_of_training(JsonObject& file, const std::string& path, Training& training) {
+// The linear layers that a word of target_modules names: Megatron's names, and those of Hugging Face's
+// classes, which PEFT takes. The importer of jobs reads the same table.
+static const json& words_of_linear_layers() {
+  static const json table =
+      read_json_file(shipped_path("importing/tables/linear_layers.json", EQUIPOISE_LINEAR_LAYERS).string());
+  return table;
+}
+
+static WeightSet linear_layers_of(const std::string& word) {
+  WeightSet layers = 0;
+  for (const auto& [name, words] : words_of_linear_layers().items())
+    if (std::ranges::count(words, json(word)) > 0)
+      layers |= bit_of(static_cast<WeightKind>(std::ranges::find(kWeightNames, name) - kWeightNames));
+  return layers;
+}
+
+// PEFT's name of all layers is a word alone, too.
+static WeightSet read_targets(const json& targets, JsonObject& lora) {
+  constexpr std::string_view kKey = "target_modules";
+  const std::string expected = "a list of " +
+                               all_joined(std::span(kWeightNames).subspan(at(WeightKind::qkv), 4)) +
+                               R"(, of their names in PEFT (q_proj, k_proj, ...), or "all-linear")";
+  const json words = targets.is_string() ? json::array({targets}) : targets;
+  if (!words.is_array() || words.empty()) lora.fail(kKey, expected);
+  WeightSet adapted = 0;
+  for (const json& word : words) {
+    const WeightSet layers = word.is_string() ? linear_layers_of(word) : 0;
+    if (layers == 0) lora.fail(kKey, expected);
+    adapted |= layers;
+  }
+  return adapted;
+}
+
+// PEFT adapts each of Q, K and V alone; here they are one layer.
+static bool names_part_of_qkv(const json& targets) {
+  const auto has = [&](const char* word) { return std::ranges::count(targets, json(word)) > 0; };
+  const int named = int{has("q_proj")} + int{has("k_proj")} + int{has("v_proj")};
+  return named % 3 != 0 && !has("linear_qkv");
+}
+
+static void read_keys_of_training(JsonObject& file, const std::string& path, Training& training,
+                                  Notes& notes) {
   if (const json* lora = file.find("lora")) {
     JsonObject object(*lora, path + ": lora");
     read_keys(object, lora_keys(), training);
     training.adapted = kAdaptable;
-    if (const json* targets = object.find("target_modules"))
-      training.adapted = read_words(*targets, object, "target_modules",
-                                    std::span(kWeightNames).subspan(at(WeightKind::qkv), 4))
-                         << at(WeightKind::qkv);
+    if (const json* targets = object.find("target_modules")) {
+      training.adapted = read_targets(*targets, object);
+      if (names_part_of_qkv(*targets)) notes.push_back({"adapts_all_of_qkv", "lora", {}});
+    }
     object.finish(place_of_key);
     require_keys(object, lora_keys());
     training.frozen = kAllWeights;
@@ -107,7 +150,7 @@ static void note_training(const ModelShape& model, Notes& notes) {
 }
 
 std::string read_training(JsonObject& file, const std::string& path, ModelShape& model, Notes& notes) {
-  read_keys_of_training(file, path, model.training);
+  read_keys_of_training(file, path, model.training, notes);
   note_training(model, notes);
   return training_fault(model, path);
 }

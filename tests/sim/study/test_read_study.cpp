@@ -326,8 +326,8 @@ TEST_CASE("A bad study is refused in one line: file, key, what was found, what i
       {"/lora", json{{"dim", 7}}, "study.json: parallel.tensor: expected a divisor of lora.dim = 7, found 2"},
       {"/lora", json{{"dim", 8}, {"target_modules", json::array()}},
        "study.json: lora.target_modules: expected a list of linear_qkv, linear_proj, linear_fc1, linear_fc2"},
-      {"/lora", json{{"dim", 8}, {"target_modules", {"q_proj"}}},
-       "study.json: lora.target_modules: expected"},
+      {"/lora", json{{"dim", 8}, {"target_modules", {"q_prej"}}},
+       "of their names in PEFT (q_proj, k_proj, ...), or \"all-linear\", found [\"q_prej\"]"},
       {"/lora", json{{"dim", 8}, {"target_modules", {"router"}}},
        "study.json: lora.target_modules: expected"},
       {"/parallel/activation_offload", 1.5, "study.json: parallel.activation_offload: expected"},
@@ -378,6 +378,27 @@ TEST_CASE("Multi-token prediction is a study's for any model, and a note says wh
   // A layer more may be recomputed.
   file["parallel"]["recompute"] = {{"layers", study.model.layers + 1}};
   CHECK(parse(file).layout.recompute_layers == study.model.layers + 1);
+}
+
+TEST_CASE("Adapters are asked for by PEFT's names of layers as by Megatron's") {
+  const std::pair<json, WeightSet> cases[] = {
+      {{"q_proj", "k_proj", "v_proj"}, bit_of(WeightKind::qkv)},
+      {{"o_proj", "linear_qkv"}, bit_of(WeightKind::proj) | bit_of(WeightKind::qkv)},
+      {{"gate_proj", "up_proj"}, bit_of(WeightKind::fc1)},
+      {{"down_proj"}, bit_of(WeightKind::fc2)},
+      {{"mlp"}, bit_of(WeightKind::fc1) | bit_of(WeightKind::fc2)},
+      {{"all-linear"}, kAdaptable},
+      {"all-linear", kAdaptable},
+  };
+  for (const auto& [targets, adapted] : cases) {
+    CAPTURE(targets.dump());
+    const Study study = parse(with("/lora", {{"dim", 8}, {"target_modules", targets}}));
+    CHECK(study.model.training.adapted == adapted);
+    CHECK(!test::has_note(study.notes, "adapts_all_of_qkv"));
+  }
+  const Study some = parse(with("/lora", {{"dim", 8}, {"target_modules", {"q_proj", "v_proj"}}}));
+  CHECK(some.model.training.adapted == bit_of(WeightKind::qkv));
+  CHECK(test::has_note(some.notes, "adapts_all_of_qkv"));
 }
 
 TEST_CASE("What is frozen goes together with adapters and with a tied embedding, or is refused in a line") {

@@ -1,37 +1,27 @@
 """What studies from several frameworks share: batches, adapters, and a layout's keys."""
 
 import fnmatch
+import json
+from pathlib import Path
 from typing import Any, Dict, List, Optional
 
 from .job import Job, refuse
 
 STEPS = 10  # in a study that is made from a job
 
-# Names of linear layers in Hugging Face's classes, NeMo 1 and Megatron, by their names in a study.
-_ADAPTED = {
-    "linear_qkv": "q_proj k_proj v_proj qkv_proj query_key_value attention_qkv linear_qkv linear_q linear_k linear_v q_a_proj q_b_proj"
-                  " kv_a_proj_with_mqa kv_b_proj wqkv c_attn",
-    "linear_proj": "o_proj attention_dense linear_proj dense wo",
-    "linear_fc1": "gate_proj up_proj gate_up_proj mlp_fc1 linear_fc1 w1 w3",
-    "linear_fc2": "down_proj mlp_fc2 linear_fc2 w2",
-}
-
-_HALVES = {"attention": ("linear_qkv", "linear_proj"), "mlp": ("linear_fc1", "linear_fc2")}
+# Names of linear layers in Hugging Face's classes, PEFT, NeMo 1 and Megatron, by their names in a study.
+_ADAPTED = json.loads((Path(__file__).parent / "tables" / "linear_layers.json").read_text(encoding="utf-8"))
 
 
 def adapters(job: Job, rank: Optional[int], targets: Any, targets_key: str) -> Dict[str, Any]:
     """The study's `lora`; without named targets, all linear layers have adapters."""
     words = targets.split(",") if isinstance(targets, str) else targets or []
     words = [str(word).strip().rsplit(".", 1)[-1] for word in words]
-    every = {"all", "all-linear", "all_linear", "all_lora_modules", "*"} & set(words)
-    known = {name for name, theirs in _ADAPTED.items() if any(fnmatch.filter(theirs.split(), word) for word in words)}
-    known |= {name for word, both in _HALVES.items() if word in words for name in both}
-    if not every and any(not any(fnmatch.filter(theirs.split(), word) for theirs in _ADAPTED.values()) and word not in _HALVES for word in words):
+    known = {name for name, theirs in _ADAPTED.items() if any(fnmatch.filter(theirs, word) for word in words)}
+    if any(not any(fnmatch.filter(theirs, word) for theirs in _ADAPTED.values()) for word in words):
         job.forget(targets_key)
-    if not every and {"q_proj", "v_proj"} & set(words) and not {"q_proj", "k_proj", "v_proj"} <= set(words):
+    if {"q_proj", "v_proj"} & set(words) and not {"q_proj", "k_proj", "v_proj"} <= set(words):
         job.assume("adapters next to all of linear_qkv: the job has them next to some of Q, K and V")
-    if every:
-        known = set(_ADAPTED)
     lora: Dict[str, Any] = {"dim": rank or 8}
     if known and known != set(_ADAPTED):
         lora["target_modules"] = [name for name in _ADAPTED if name in known]

@@ -3,6 +3,7 @@
     import equipoise
     equipoise.plot.comparison(result).savefig("comparison.svg")
 
+Each takes `figsize`, inches; those of one panel take `ax`, Matplotlib's Axes to draw on. PDF and PostScript embed TrueType fonts.
 Simulated figures say so in their labels. Legends name ten rows at most.
 
     comparison, memory, steps, gpus                   what `study` returns

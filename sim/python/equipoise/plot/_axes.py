@@ -4,7 +4,7 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-from .._values import refuse
+from .._values import number, refuse
 from ..program import Checked, Tuned
 from ..study import Result
 from ..sweep import Sweep
@@ -17,17 +17,31 @@ LEGEND = 40  # letters per line of the legend
 VALIDATION = "equipoise.validation/1"
 
 
-def new_figure(height: float = 4.0, width: float = 6.4) -> Any:
+Inches = Optional[Tuple[float, float]]  # the width and height of a figure; by its content where there are none
+
+
+def new_figure(height: float = 4.0, width: float = 6.4, figsize: Inches = None) -> Any:
+    if figsize is not None:
+        if not isinstance(figsize, (list, tuple)) or len(figsize) != 2:
+            refuse("figsize", "(width, height) in inches", figsize)
+        width, height = (number("figsize", side) for side in figsize)
     try:
-        from matplotlib.figure import Figure
+        from ._figure import TrueTypeFigure
     except ImportError as error:
         raise ImportError("equipoise.plot needs matplotlib: pip install matplotlib") from error
-    return Figure(figsize=(width, height), layout="constrained")
+    return TrueTypeFigure(figsize=(width, height), layout="constrained")
 
 
-def new_axes(height: float = 4.0, width: float = 6.4) -> Tuple[Any, Any]:
-    figure = new_figure(height, width)
-    return figure, figure.subplots()
+def new_axes(height: float = 4.0, width: float = 6.4, ax: Any = None, figsize: Inches = None) -> Tuple[Any, Any]:
+    """Axes of a new figure, or those of the caller, whose figure has its size."""
+    if ax is None:
+        figure = new_figure(height, width, figsize)
+        return figure, figure.subplots()
+    if figsize is not None:
+        refuse("figsize", "none with ax, whose figure has a size", figsize)
+    if not hasattr(ax, "barh"):
+        refuse("ax", "Matplotlib's Axes", ax)
+    return ax.get_figure(), ax
 
 
 def entitle(axes: Any, text: str, width: int = 48) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from .._values import integer, lengths_array, page_data, path_of, refuse
 from ..study import Result
-from ._axes import GIB, NAMED, PARTS, cut, drawn_by, entitle, height_of, legend, name_rows, new_axes, new_figure, none_ran, one_of
+from ._axes import GIB, NAMED, PARTS, Inches, cut, drawn_by, entitle, height_of, legend, name_rows, new_axes, new_figure, none_ran, one_of
 from ._axes import percent_axis, stack
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def _page_of(result: Any, argument: str = "result") -> Dict[str, Any]:
     )
 
 
-def losses(result: Paged) -> "Figure":
+def losses(result: Paged, *, ax: Any = None, figsize: Inches = None) -> "Figure":
     """Where each row's step goes, in shares of it, simulated: computation, waiting, each axis's communication that nothing
     hides, recompute. Each second of a GPU counts once, as a mean over all GPUs and full steps. `result` is of
     study(out=FOLDER), or that folder."""
@@ -62,7 +62,7 @@ def losses(result: Paged) -> "Figure":
     for row in shares.values():
         row[COMPUTATION] = max(0.0, 1 - sum(row.values()))
         row[LOSSES[1]] = row.get(LOSSES[1], 0.0) + row.pop(WAITING_ALONE, 0.0)
-    figure, axes = new_axes(height=height_of(len(ran), least=3.0), width=8.6)
+    figure, axes = new_axes(height=height_of(len(ran), least=3.0), width=8.6, ax=ax, figsize=figsize)
     stack(axes, list(ran), {name: ([row.get(name, 0.0) for row in shares.values()], f"C{place}") for place, name in enumerate(LOSSES)})
     percent_axis(axes.xaxis)
     axes.set_xlim(0, 1)
@@ -79,7 +79,7 @@ def _rate(policy: Mapping) -> Optional[float]:
     return (policy["metrics"] or {}).get("tokens_per_second_per_gpu")
 
 
-def critical_path(result: Paged) -> "Figure":
+def critical_path(result: Paged, *, ax: Any = None, figsize: Inches = None) -> "Figure":
     """Seconds of the critical path of one step of each row by kind of op, simulated: the chain of ops that nothing else could
     have overtaken. `result` is of study(fidelity="op", out=FOLDER), or that folder."""
     page = _page_of(result)
@@ -87,14 +87,14 @@ def critical_path(result: Paged) -> "Figure":
     if not paths:
         found = f"fidelity {page['fidelity']}"
         raise ValueError(f'result: expected a critical path, which study(fidelity="op", out=FOLDER) records, found none with {found}')
-    figure, axes = new_axes(height=height_of(len(paths), least=2.4), width=8.6)
+    figure, axes = new_axes(height=height_of(len(paths), least=2.4), width=8.6, ax=ax, figsize=figsize)
     seconds = {name: [path["by_axis"].get(axis, 0.0) for path in paths.values()] for axis, name in AXES.items()}
     stack(axes, list(paths), {name: (values, f"C{LOSSES.index(name)}") for name, values in seconds.items()})
     axes.set_xlabel(f"seconds of step {next(iter(paths.values()))['step']}, simulated")
     return figure
 
 
-def imbalance(result: Paged) -> "Figure":
+def imbalance(result: Paged, *, figsize: Inches = None) -> "Figure":
     """Slowest over mean, simulated, a dot a full step and a tick at the median of each row: micro-batches of a step by
     forward time, ranks of a CP group by attention time. 1 is even. Long studies have a part of their steps here.
     `result` is of study(out=FOLDER), or that folder."""
@@ -109,7 +109,7 @@ def imbalance(result: Paged) -> "Figure":
     kinds = {"imbalance": "micro-batches of a step", "cp_imbalance": "ranks of a CP group"}
     values = {key: [[s[key] for s in steps if s[key] is not None] for steps in rows.values()] for key in kinds}
     uneven = [key for key in kinds if any(value > 1.0005 for row in values[key] for value in row)] or ["imbalance"]
-    figure = new_figure(height=height_of(len(rows), least=2.4), width=4.2 + 3.4 * len(uneven))
+    figure = new_figure(height=height_of(len(rows), least=2.4), width=4.2 + 3.4 * len(uneven), figsize=figsize)
     for axes, key in zip(figure.subplots(1, len(uneven), sharey=True, squeeze=False)[0], uneven):
         for place, row in enumerate(values[key]):
             best = "C1" if list(rows)[place] == page["winner"] and len(rows) > 1 else "C0"
@@ -125,7 +125,7 @@ def imbalance(result: Paged) -> "Figure":
     return figure
 
 
-def delay(result: Paged) -> "Figure":
+def delay(result: Paged, *, ax: Any = None, figsize: Inches = None) -> "Figure":
     """Shares of tokens by the steps that they wait between their arrival and their training, each row's plan; in the bars
     the mean and the longest. Rows that see all documents first have none, nor have those that did not run: they are not
     drawn, and named below. `result` is of study(out=FOLDER), or that folder."""
@@ -139,7 +139,7 @@ def delay(result: Paged) -> "Figure":
         name: ([sum(count[first : None if last is None else last + 1]) / sum(count) for count in counts], f"C{place}")
         for place, (first, last, name) in enumerate(DELAYS)
     }
-    figure, axes = new_axes(height=height_of(len(rows), least=2.4), width=8.6)
+    figure, axes = new_axes(height=height_of(len(rows), least=2.4), width=8.6, ax=ax, figsize=figsize)
     stack(axes, [row["label"] for row in rows], parts)
     for place, count in enumerate(counts):
         mean = sum(steps * tokens for steps, tokens in enumerate(count)) / sum(count)
@@ -191,7 +191,7 @@ def _tokens(count: int) -> str:
     return f"{count // 1024}K" if count >= 1024 and count % 1024 == 0 else str(count)
 
 
-def lengths(documents: Any) -> "Figure":
+def lengths(documents: Any, *, ax: Any = None, figsize: Inches = None) -> "Figure":
     """Shares of documents, of their tokens and of the attention that they cause (query-key pairs, n (n + 1) / 2), by document
     length in tokens, in bins of a factor 2; counted, not simulated. `documents`: lengths in tokens, or a result of
     study(out=FOLDER) or that folder, whose documents are as policies get them: one that is cut at a window's border counts
@@ -212,7 +212,7 @@ def lengths(documents: Any) -> "Figure":
     while begin > 0 and attention < 0.5:
         begin -= 1
         attention += shares["causal_pairs"][begin]
-    figure, axes = new_axes(width=9.0)
+    figure, axes = new_axes(width=9.0, ax=ax, figsize=figsize)
     for place, (key, colour) in enumerate(series.items()):
         name = "attention (query-key pairs)" if key == "causal_pairs" else key
         axes.bar(np.arange(len(bins)) + 0.27 * (place - 1), shares[key], width=0.27, color=colour, label=name)
@@ -228,7 +228,7 @@ def lengths(documents: Any) -> "Figure":
     return figure
 
 
-def memory_by_stage(result: Paged) -> "Figure":
+def memory_by_stage(result: Paged, *, figsize: Inches = None) -> "Figure":
     """What holds the bytes of the fullest lane of every pipeline stage, a panel a row, in GiB, modelled; the dashed line is
     what a GPU has. The step is the one that holds the most, or of what was recorded the fullest. `result` is of
     study(out=FOLDER), or that folder."""
@@ -238,7 +238,7 @@ def memory_by_stage(result: Paged) -> "Figure":
         raise none_ran(page["summary"]["policies"])
     across = min(4, len(rows))
     down = -(-len(rows) // across)
-    figure = new_figure(height=0.8 + 2.1 * down, width=max(5.0, 2.6 * across) + 1.4)
+    figure = new_figure(height=0.8 + 2.1 * down, width=max(5.0, 2.6 * across) + 1.4, figsize=figsize)
     panels = list(figure.subplots(down, across, sharex=True, sharey=True, squeeze=False).flat)
     handles: Dict[str, Any] = {}
     for axes, row in zip(panels, rows):
@@ -263,7 +263,7 @@ def memory_by_stage(result: Paged) -> "Figure":
     return figure
 
 
-def pipeline(result: Paged, policy: Union[str, Sequence[str], None] = None, step: Optional[int] = None) -> "Figure":
+def pipeline(result: Paged, policy: Union[str, Sequence[str], None] = None, step: Optional[int] = None, *, figsize: Inches = None) -> "Figure":
     """Draws the simulated timeline of a step, with a line per pipeline stage. Boxes are the forwards and backwards of
     micro-batches by number, gaps are waiting, and grey at the end are gradients and the optimizer. `policy` names one row
     or two on one time axis; the default is the baseline and the fastest. `step` is one of those that the page has (of median
@@ -292,7 +292,7 @@ def pipeline(result: Paged, policy: Union[str, Sequence[str], None] = None, step
             refuse("step", f"one of {there} of {label}", step)
         steps.append(found[0])
     stages = [1 + max(one["lanes"][0]["ops"][::6]) for one in steps]
-    figure = new_figure(height=1.4 + sum(0.7 + (0.3 if count <= 12 else 0.2) * count for count in stages), width=10.0)
+    figure = new_figure(height=1.4 + sum(0.7 + (0.3 if count <= 12 else 0.2) * count for count in stages), width=10.0, figsize=figsize)
     whole = max(one["end"] for one in steps) / 1e6
     handles: Dict[str, Any] = {}
     panels = figure.subplots(len(steps), 1, sharex=True, squeeze=False, height_ratios=stages)[:, 0]

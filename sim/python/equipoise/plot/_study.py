@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
 from ..study import Result
-from ._axes import GIB, PARTS, cut, entitle, fastest, height_of, lines, name_rows, new_axes, none_ran, of, one_of, percent_axis, rate_error, stack
+from ._axes import GIB, PARTS, Inches, cut, entitle, fastest, height_of, lines, name_rows, new_axes, none_ran, of, one_of, percent_axis, rate_error, stack
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -14,7 +14,7 @@ def _is_significant(result: Result) -> bool:
     return all(other["tied"] is False for other in result.summary.get("comparison", {}).get("others", []))
 
 
-def comparison(result: Result) -> "Figure":
+def comparison(result: Result, *, ax: Any = None, figsize: Inches = None) -> "Figure":
     """Tokens per second and GPU of every row; the bar of a speed-up (over the baseline) is its 95 % interval. The fastest has
     another colour and says so, and where it is tied with another. A row that did not run has no bar, and says
     why in its place."""
@@ -22,7 +22,7 @@ def comparison(result: Result) -> "Figure":
     rows, best = list(reversed(result.policies)), fastest(result)
     if best is None:
         raise none_ran(result.policies)
-    figure, axes = new_axes(height=height_of(len(rows)))
+    figure, axes = new_axes(height=height_of(len(rows)), ax=ax, figsize=figsize)
     for place, row in enumerate(rows):
         metrics = row["metrics"]
         rate, speedup = metrics["tokens_per_second_per_gpu"], metrics["speedup"]
@@ -47,27 +47,27 @@ def _why(row: Dict[str, Any], width: int = 64) -> str:
     return cut(text, width)
 
 
-def memory(result: Result) -> "Figure":
+def memory(result: Result, *, ax: Any = None, figsize: Inches = None) -> "Figure":
     """What holds the bytes of each row's fullest GPU, stacked."""
     of(result, "result", Result)
     frame = result.memory()
     parts = [part for part in PARTS if part in frame.columns]
     if not parts:
         raise none_ran(result.policies)
-    figure, axes = new_axes(height=height_of(len(frame), least=3.0), width=8.0)
+    figure, axes = new_axes(height=height_of(len(frame), least=3.0), width=8.0, ax=ax, figsize=figsize)
     colours = {part: f"C{place}" for place, part in enumerate(PARTS)}
     stack(axes, list(frame.index), {part.replace("_", " "): ((frame[part].astype(float).fillna(0) / GIB).tolist(), colours[part]) for part in parts})
     axes.set_xlabel("GiB of the fullest GPU, modelled")
     return figure
 
 
-def steps(result: Result) -> "Figure":
+def steps(result: Result, *, ax: Any = None, figsize: Inches = None) -> "Figure":
     """Seconds of every step, a line a row, the fastest row's wide; the steps at the end of data, that only empty what was held, are
     marked. The rows after the tenth are grey."""
     of(result, "result", Result)
     if fastest(result) is None:
         raise none_ran(result.policies)
-    figure, axes = new_axes(width=8.0)
+    figure, axes = new_axes(width=8.0, ax=ax, figsize=figsize)
     frames = dict(list(result.steps().groupby("policy", sort=False)))
     tails = {label: frame[frame["tail"].astype(bool)] for label, frame in frames.items()}
     marker = ("x", "end of data: empties what was held") if any(len(tail) for tail in tails.values()) else None
@@ -80,7 +80,7 @@ def steps(result: Result) -> "Figure":
     return figure
 
 
-def gpus(result: Result, policy: Optional[str] = None) -> "Figure":
+def gpus(result: Result, policy: Optional[str] = None, *, ax: Any = None, figsize: Inches = None) -> "Figure":
     """Compute seconds of every GPU over the mean of all, simulated, mean over full steps: a line a row, GPUs from least to
     most loaded, the fastest row's wide; rows after the tenth are grey. Of one `policy` a map: pipeline stages down,
     data- and context-parallel replicas across; TP ranks are next to each other where they differ."""
@@ -89,8 +89,8 @@ def gpus(result: Result, policy: Optional[str] = None) -> "Figure":
     if frame.empty:
         raise none_ran(result.policies)
     if policy is not None:
-        return _load_map(frame[frame["policy"] == one_of("policy", policy, list(frame["policy"].unique()))], policy)
-    figure, axes = new_axes(width=8.0)
+        return _load_map(frame[frame["policy"] == one_of("policy", policy, list(frame["policy"].unique()))], policy, ax, figsize)
+    figure, axes = new_axes(width=8.0, ax=ax, figsize=figsize)
     sorted_loads = {label: rows["relative_to_mean"].sort_values().to_numpy() for label, rows in frame.groupby("policy", sort=False)}
     shares = {label: [(place + 1) / len(values) for place in range(len(values))] for label, values in sorted_loads.items()}
     drawn = lines(axes, {label: (shares[label], values) for label, values in sorted_loads.items()}, fastest(result), "(fastest)")
@@ -103,13 +103,13 @@ def gpus(result: Result, policy: Optional[str] = None) -> "Figure":
     return figure
 
 
-def _load_map(frame: Any, policy: str) -> Any:
+def _load_map(frame: Any, policy: str, ax: Any, figsize: Inches) -> Any:
     """Draws the load of each GPU of one row; TP ranks that do the same are one cell."""
     places = ["dp", "cp", "tp"]
     if (frame.groupby(["pp", "dp", "cp"])["relative_to_mean"].nunique() <= 1).all():
         frame, places = frame[frame["tp"] == frame["tp"].min()], places[:2]
     table = frame.pivot(index="pp", columns=places, values="relative_to_mean").to_numpy()
-    figure, axes = new_axes(height=max(2.4, min(8.0, 1.4 + 0.3 * len(table))), width=8.0)
+    figure, axes = new_axes(max(2.4, min(8.0, 1.4 + 0.3 * len(table))), 8.0, ax, figsize)
     spread = max(0.05, float(table.max()) - 1)
     image = axes.imshow(table, aspect="auto", cmap="coolwarm", vmin=1 - spread, vmax=1 + spread, interpolation="nearest")
     axes.xaxis.get_major_locator().set_params(integer=True)
@@ -117,5 +117,5 @@ def _load_map(frame: Any, policy: str) -> Any:
     axes.set_xlabel("replica: DP, in it CP" + (", in it TP" if "tp" in places else "; TP ranks do the same"))
     axes.set_ylabel("pipeline stage")
     entitle(axes, f"{policy}: slowest {table.max():.2f}x the mean", 64)
-    figure.colorbar(image, label="compute time over the mean,\nsimulated")
+    figure.colorbar(image, ax=axes, label="compute time over the mean,\nsimulated")
     return figure

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any, Optional
 
 from .._values import refuse
 from ..sweep import Sweep
-from ._axes import cut, entitle, lines, new_axes, of, one_of
+from ._axes import Inches, cut, entitle, lines, new_axes, of, one_of
 from ._tune import WHY_NOT
 
 if TYPE_CHECKING:
@@ -31,7 +31,8 @@ def _metric(frame: Any, metric: str) -> None:
         raise ValueError(f"swept: expected a row with {metric}, found none{'; ' + reasons[0] if reasons else ''}")
 
 
-def sweep(swept: Sweep, metric: str = "tokens_per_second_per_gpu", policy: Optional[str] = None) -> "Figure":
+def sweep(swept: Sweep, metric: str = "tokens_per_second_per_gpu", policy: Optional[str] = None, *, ax: Any = None,
+          figsize: Inches = None) -> "Figure":
     """A metric over the values of one key, a line for each policy (or of one `policy`), wide for the one with the most tokens per
     second and GPU of all; rows after the tenth are grey. Over those of two keys a map of one `policy`, the first
     without it: the value in each cell, or why there is none."""
@@ -47,7 +48,7 @@ def sweep(swept: Sweep, metric: str = "tokens_per_second_per_gpu", policy: Optio
         one_of("policy", policy, list(frame["label"]))
     name = NAMES.get(metric, metric.replace("_", " "))
     if len(keys) == 1:
-        figure, axes = new_axes(width=8.0)
+        figure, axes = new_axes(width=8.0, ax=ax, figsize=figsize)
         drawn = frame if policy is None else frame[frame["label"] == policy]
         rows = {label: (rows[keys[0]], rows[metric].astype(float)) for label, rows in drawn.groupby("label", sort=False)}
         rates = drawn["tokens_per_second_per_gpu"].astype(float)
@@ -59,7 +60,8 @@ def sweep(swept: Sweep, metric: str = "tokens_per_second_per_gpu", policy: Optio
     chosen = policy if policy is not None else frame["label"].iloc[0]
     own = frame[frame["label"] == chosen]
     down, across = (list(dict.fromkeys(frame[key])) for key in keys)
-    figure, axes = new_axes(height=min(12.0, max(4.0, 1.4 + 0.34 * len(down))), width=min(14.0, max(6.4, 2.4 + 0.62 * len(across))))
+    width, height = min(14.0, max(6.4, 2.4 + 0.62 * len(across))), min(12.0, max(4.0, 1.4 + 0.34 * len(down)))
+    figure, axes = new_axes(height, width, ax, figsize)
     table = own.pivot(index=keys[0], columns=keys[1], values=metric).astype(float).reindex(index=down, columns=across)
     image = axes.imshow(table.to_numpy(), aspect="auto")
     wide = max(len(down) / 30, len(across) / 18)  # beyond 1 the figure does not grow, and letters get smaller
@@ -76,5 +78,5 @@ def sweep(swept: Sweep, metric: str = "tokens_per_second_per_gpu", policy: Optio
     rows = frame["label"].nunique()
     others = f", one of {rows} rows" + ("" if policy is not None else " (policy= chooses)") if rows > 1 else ""
     entitle(axes, f"{cut(chosen, 60)}{others}", 60)
-    figure.colorbar(image, label=f"{name}, simulated", format=lambda value, _: short(value))
+    figure.colorbar(image, ax=axes, label=f"{name}, simulated", format=lambda value, _: short(value))
     return figure

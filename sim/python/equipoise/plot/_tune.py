@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any, Dict, List
 
 from ..program import DEGREES, Tuned
-from ._axes import GIB, cut, entitle, height_of, name_rows, new_axes, new_figure, of, percent_axis, rate_error
+from ._axes import GIB, Inches, cut, entitle, height_of, name_rows, new_axes, new_figure, of, percent_axis, rate_error
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,7 +23,7 @@ def _ran(tuned: Tuned) -> Any:
     return ran
 
 
-def tune(tuned: Tuned) -> "Figure":
+def tune(tuned: Tuned, *, ax: Any = None, figsize: Inches = None) -> "Figure":
     """Tokens per second and GPU of the fastest candidates, simulated, each with the 95 % interval of its speed-up over the
     study's baseline; the first has another colour, and the baseline is below them in grey."""
     of(tuned, "tuned", Tuned)
@@ -35,7 +35,7 @@ def tune(tuned: Tuned) -> "Figure":
     base = f"{baseline['label']} on {baseline['layout_text']} (the study's, {baseline['gpus']:,} GPUs)"
     if (baseline["metrics"] or {}).get(RATE) is not None:
         rows.append((base, {"metrics": {**baseline["metrics"], "speedup": None}}))
-    figure, axes = new_axes(height=height_of(len(rows), least=2.4), width=8.6)
+    figure, axes = new_axes(height=height_of(len(rows), least=2.4), width=8.6, ax=ax, figsize=figsize)
     for place, (name, row) in enumerate(rows):
         metrics = row["metrics"]
         colour = "C1" if place == 0 else "C0" if row in tuned.ranking else "0.6"
@@ -49,7 +49,7 @@ def tune(tuned: Tuned) -> "Figure":
     return figure
 
 
-def layouts(tuned: Tuned) -> "Figure":
+def layouts(tuned: Tuned, *, figsize: Inches = None) -> "Figure":
     """Which layouts run, and how fast: a map for each TP degree, CP down and PP across, DP is what is left. A cell has the
     tokens per second and GPU of its fastest candidate, simulated; where none ran to its end, why. What is empty was not
     tried."""
@@ -61,7 +61,7 @@ def layouts(tuned: Tuned) -> "Figure":
     most = [frame[f"parallel.{key}"].nunique() for key in ("pipeline", "context")]
     across = min(len(tensors), 2 if len(tensors) == 4 or most[0] > 4 else 3)
     down = -(-len(tensors) // across)
-    figure = new_figure(height=max(2.8, 0.6 + down * (0.9 + 0.52 * most[1])), width=1.6 + across * max(2.0, 0.6 + 0.85 * most[0]))
+    figure = new_figure(height=max(2.8, 0.6 + down * (0.9 + 0.52 * most[1])), width=1.6 + across * max(2.0, 0.6 + 0.85 * most[0]), figsize=figsize)
     panels = list(figure.subplots(down, across, squeeze=False).flat)
     rates = frame.astype({RATE: float}).groupby(["parallel.tensor", "parallel.context", "parallel.pipeline"])[RATE].max()
     image: Any = None
@@ -97,7 +97,7 @@ def _layout_map(axes: Any, frame: Any, low: float, high: float) -> Any:
     return image if table.notna().any().any() else None
 
 
-def frontier(tuned: Tuned) -> "Figure":
+def frontier(tuned: Tuned, *, figsize: Inches = None) -> "Figure":
     """What speed costs: tokens per second and GPU, simulated, against the steps that a token waits on the mean, and against
     the most memory of a GPU (GiB, modelled). Each candidate that ran to its end is a dot; the line joins those that none
     beats in both. A search ends what is slower than its tenth best, so slower candidates with less delay or memory may be
@@ -107,7 +107,7 @@ def frontier(tuned: Tuned) -> "Figure":
     kinds = [cost for cost in COSTS if ran[cost].dropna().nunique() > 1]
     if not kinds:
         raise ValueError("tuned: expected candidates that differ in delay or memory, found none")
-    figure = new_figure(width=1.0 + 4.4 * len(kinds))
+    figure = new_figure(width=1.0 + 4.4 * len(kinds), figsize=figsize)
     for axes, cost in zip(figure.subplots(1, len(kinds), squeeze=False)[0], kinds):
         scale, name = COSTS[cost]
         own = ran[ran[cost].notna()].astype({RATE: float, cost: float}).sort_values([RATE, cost], ascending=[False, True])
@@ -122,7 +122,7 @@ def frontier(tuned: Tuned) -> "Figure":
     return figure
 
 
-def choices(tuned: Tuned) -> "Figure":
+def choices(tuned: Tuned, *, ax: Any = None, figsize: Inches = None) -> "Figure":
     """What each choice is worth: the fastest candidate with each value of a key, all other keys free, in tokens per second and
     GPU over the fastest of all, simulated. Each value has its dot and its name, the fastest of a key on top. One that is
     missing did not run to its end with anything."""
@@ -135,7 +135,7 @@ def choices(tuned: Tuned) -> "Figure":
     if not worth:
         raise ValueError("tuned: expected candidates that ran with several values of a key, found none")
     dots = sum(len(values) for values in worth.values())
-    figure, axes = new_axes(height=max(2.4, 1.0 + 0.17 * dots + 0.12 * len(worth)), width=8.6)
+    figure, axes = new_axes(height=max(2.4, 1.0 + 0.17 * dots + 0.12 * len(worth)), width=8.6, ax=ax, figsize=figsize)
     low = min(values.min() for values in worth.values())
     begins: List[float] = []  # the lines of each key
     ends: List[float] = []

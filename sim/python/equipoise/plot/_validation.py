@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Dict, List
 
-from ._axes import VALIDATION, drawn_by, height_of, legend, name_rows, new_figure, percent_axis
+from ._axes import VALIDATION, Inches, drawn_by, height_of, legend, name_rows, new_figure, percent_axis
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def validation(validated: Mapping) -> "Figure":
+def validation(validated: Mapping, *, figsize: Inches = None) -> "Figure":
     """What `validate` returns: seconds of each row's mean step, simulated and measured, with the error (simulated / measured
     - 1) and the noise of the measurement; the error of each step, and that of each kind of op, each in the band of its
     limit. What was not measured is not drawn."""
@@ -22,7 +22,7 @@ def validation(validated: Mapping) -> "Figure":
         (_steps, policies, 0.9 + 0.55 * len(policies)), (_by_step, many, 3.0), (_ops, ops, 0.9 + 0.26 * len(ops))) if rows]
     if not parts:
         raise ValueError("validated: expected steps or ops that were measured, found none")
-    figure = new_figure(height=0.3 + sum(height for _, _, height in parts), width=8.6)
+    figure = new_figure(height=0.3 + sum(height for _, _, height in parts), width=8.6, figsize=figsize)
     axes = figure.subplots(len(parts), 1, squeeze=False, height_ratios=[height for _, _, height in parts])[:, 0]
     for panel, (draw, rows, _) in zip(axes, parts):
         draw(panel, rows, validated["limits"])
