@@ -57,6 +57,11 @@ def seconds_per_token(case, label, gpus=1):
     return found and found * gpus
 
 
+def tokens_per_second(case, label, gpus):
+    """Of one GPU."""
+    return ratio(1, seconds_per_token(case, label, gpus))
+
+
 def tokens_per_step(case, label):
     found = row(case.summary, label)["metrics"]
     return found["total_tokens"] // round(found["total_seconds"] / found["step_seconds"])
@@ -65,12 +70,6 @@ def tokens_per_step(case, label):
 def memory(case, label):
     """What the fullest GPU holds, in GiB, with a word where it is too much."""
     return metric(case, label, "peak_memory_bytes", "GiB"), "oom" if status(case.summary, label) == "oom" else ""
-
-
-def memory_text(case, label, printed=None):
-    """What the fullest GPU holds in GB, or how much less than the printed figure that is."""
-    ours = metric(case, label, "peak_memory_bytes", "GB")
-    return f"{ours if printed is None else printed - ours:.1f}"
 
 
 def emptiest(case, label, ranks):
@@ -124,19 +123,19 @@ def products(case, unit, tokens, parts, shapes):
     return ms if unit == "ms" else sum(2 * m * n * k for m, n, k in rows) / ms / 1e9
 
 
-def share_of_documents(case, label, gigabytes, longest, count):
+def share_of_documents(case, label, gigabytes, longest, distribution, count):
     """The share of documents whose own micro-step stays below this peak, of those up to a length."""
     low, high = 1024, longest
     while high - low > 64:
         middle = (low + high) // 2
         here = Case(case.run, case.study, case.policies, {**case.keys, "trace": {"uniform": middle}})
         low, high = (middle, high) if metric(here, label, "peak_memory_bytes", "GB") < gigabytes else (low, middle)
-    below = [n for n in case.run.lengths("chunkflow-eval", count) if n <= longest]
+    below = [n for n in case.run.lengths(distribution, count) if n <= longest]
     return sum(n < low for n in below) / len(below)
 
 
 MEASURES = {
     measure.__name__: measure
-    for measure in (metric, speedup, slowdown, slowdown_or_oom, speedup_and_status, seconds_per_token, tokens_per_step, memory, memory_text, emptiest,
+    for measure in (metric, speedup, slowdown, slowdown_or_oom, speedup_and_status, seconds_per_token, tokens_per_second, tokens_per_step, memory, emptiest,
                     speedup_with_data_time, optimum, printed, plan, attention, products, share_of_documents)
 }

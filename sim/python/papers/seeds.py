@@ -13,9 +13,6 @@ from statistics import median
 
 from .figure import Experiment
 
-SEEDS = 8
-
-
 def median_or_none(values):
     """The median; None where one of them is missing; a whole number of whole numbers."""
     values = list(values)
@@ -28,6 +25,8 @@ def median_or_none(values):
 def merged_cell(cells):
     """A cell of an experiment: the median of numbers; a number with a word (oom) says on how many draws it has the word."""
     first = cells[0]
+    if isinstance(first, list):
+        return [merged_cell(items) for items in zip(*cells)]
     if isinstance(first, str):
         if any(cell != first for cell in cells):
             raise ValueError(f"a text depends on the seed: {cells}")
@@ -40,14 +39,14 @@ def merged_cell(cells):
 
 
 def merged_figure(figures):
-    """The median of ours, the range of the draws, and the medians of what the paper leaves open."""
+    """The median of ours, the range of the draws, and the median where nothing is chosen."""
     first = figures[0]
     if any(f.what != first.what for f in figures):
         raise ValueError(f"a figure's name depends on the seed: {[f.what for f in figures]}")
     ours = [f.ours for f in figures]
-    band = first.band and tuple(median_or_none(values) for values in zip(*(f.band for f in figures)))
     spread = None if None in ours or min(ours) == max(ours) else (min(ours), max(ours))
-    return replace(first, ours=median_or_none(ours), band=band, draws=first.draws or spread)
+    unchosen = median_or_none(f.unchosen for f in figures)
+    return replace(first, ours=median_or_none(ours), unchosen=unchosen, draws=first.draws or spread)
 
 
 def merged(tables):
@@ -80,7 +79,7 @@ class Progress:
             print("\r\033[K" + text[:79], end="", file=self.log, flush=True)
 
 
-def tables_of(makers, run, seeds=SEEDS, progress=None):
+def tables_of(makers, run, seeds, progress=None):
     """What the functions return, over all seeds."""
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         made = [[pool.submit(make, run.at(seed)) for make in makers] for seed in range(seeds)]
