@@ -146,7 +146,7 @@ def section_of(paper, tables):
     choices = [[choice[key] for key in ("what", "text", "unchosen", "chosen", "by")] for choice in paper.hypothesis]
     lines += lines_of(("open", "what the paper says", "nothing chosen", "chosen", "by"), *choices)
     drawn = f"of {paper.draws} draws" if paper.draws > 1 else "of one draw"
-    lines += [f"Figures are {usual} unless they say otherwise, and {drawn}.", ""]
+    lines += [f"Figures are {usual} unless they say otherwise. They are {drawn}.", ""]
     figures = [row for table in tables if isinstance(table, Table) for row in rows_of(table, usual)]
     lines += lines_of(FIGURES, *figures)
     notes = [f"{table.title.partition(',')[0].partition(':')[0]}: {table.note}" for table in tables if isinstance(table, Table) and table.note]
