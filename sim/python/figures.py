@@ -3,14 +3,13 @@
   python3 -m figures                all of them
   python3 -m figures papers atlas   these
 
-Next to the pages of docs/results: papers.svg of the tables in papers.md, atlas.svg of atlas/atlas.json, measured-steps.svg of
+Next to the pages of docs/results: papers.svg of papers/results.json, atlas.svg of atlas/atlas.json, measured-steps.svg of
 measured/steps.json.
 """
 
 import argparse
 import hashlib
 import json
-import re
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -45,46 +44,26 @@ def logarithmic(axes, low, high, ticks):
     axes.plot([low, high], [low, high], color="0.3", linewidth=0.8)
 
 
-def number_of(text):
-    found = re.match(r"-?[\d.,]+", text)
-    return float(found.group().replace(",", "")) if found else None
-
-
-def ratios_of(results):
-    """Every ratio in the tables of papers.md: its paper, what it is, published, ours, and the band of what is open.
-
-    A ratio is a figure whose score is a share of the printed gain; of other figures the score is a percentage."""
-    found, paper, figures = [], "", False
-    for line in results.partition("\n## All\n")[2].splitlines():
-        if line.startswith("### "):
-            paper, figures = line[4:].partition(":")[0], False
-        figures = figures or line.startswith("| | paper | ours |")  # not an experiment
-        cells = [cell.strip() for cell in line.split(" | ")]
-        if not figures or len(cells) != 7 or not re.fullmatch(r"-?[\d.]+", cells[5]):
-            continue
-        what, how = cells[0].lstrip("| "), cells[6].partition(",")[0]
-        band = [float(end.replace(",", "")) for end in cells[4].split(" to ")] if cells[4] else None
-        found.append({"paper": paper, "what": what.strip("*"), "headline": what.startswith("**"), "published": number_of(cells[1]),
-                      "ours": number_of(cells[2]), "band": band, "predicted": how == "predicted"})
-    return found
+def ratios_of(papers):
+    """The counted ratios of papers/results.json but those of exactly one, of which there is no share."""
+    return [f for f in papers["figures"] if f["kind"] == "ratio" and not f["unit"] and "now" in f["counted"] and f["published"] != 1]
 
 
 def paint_ratios(axes, ratios, low=0.8, high=12.0):
-    """Published against simulated; headlines are large and have their band, predicted figures are filled."""
+    """Published against simulated; headlines are large, with a line from where they are if nothing is chosen."""
     logarithmic(axes, low, high, (1, 1.5, 2, 3, 4, 6, 8, 12))
     published = [1 + i * (high - 1) / 200 for i in range(201)]
     for share in (0.75, 1.33):
         axes.plot(published, [1 + share * (x - 1) for x in published], color="0.6", linewidth=0.8, linestyle="--",
                   label="0.75 and 1.33 of the printed gain" if share < 1 else None)
     for i, paper in enumerate(dict.fromkeys(ratio["paper"] for ratio in ratios)):
-        for ratio in (r for r in ratios if r["paper"] == paper and low <= r["published"] <= high and low <= r["ours"] <= high):
+        for ratio in (r for r in ratios if r["paper"] == paper and low <= r["published"] <= high and low <= (r["ours"] or 0) <= high):
             x, y, colour = ratio["published"], ratio["ours"], f"C{i}"
-            if ratio["headline"] and ratio["band"]:
-                axes.plot([x, x], [min(max(end, low), high) for end in ratio["band"]], color=colour, alpha=0.6)
-            axes.plot(x, y, "o", color=colour, markersize=7 if ratio["headline"] else 3.5, markerfacecolor=colour if ratio["predicted"] else "white")
+            if ratio["headline"] and ratio["unchosen"]:
+                axes.plot([x, x], [min(max(end, low), high) for end in (ratio["unchosen"], y)], color=colour, alpha=0.6)
+            axes.plot(x, y, "o", color=colour, markersize=7 if ratio["headline"] else 3.5, markerfacecolor="white")
         axes.plot([], [], "o", color=f"C{i}", label=paper)
-    axes.plot([], [], "o", color="0.3", markerfacecolor="white", label="fitted, or by construction")
-    axes.plot([], [], color="0.3", alpha=0.6, label="headline: over what is open")
+    axes.plot([], [], color="0.3", alpha=0.6, label="headline: from nothing chosen")
     axes.set_xlabel("published ratio")
     axes.set_ylabel("simulated ratio")
     axes.legend(loc="upper left", bbox_to_anchor=(1.02, 1), frameon=False)
@@ -129,8 +108,8 @@ def paint_steps(axes, steps):
     axes.legend(loc="upper left", bbox_to_anchor=(1.02, 1), frameon=False, markerscale=3)
 
 
-def draw_papers(results, path=RESULTS / "papers.svg"):
-    draw(path, paint_ratios, ratios_of(results), (7, 4.6))
+def draw_papers(papers, path=RESULTS / "papers.svg"):
+    draw(path, paint_ratios, ratios_of(papers), (7, 4.6))
 
 
 def draw_atlas(atlas, path=RESULTS / "atlas.svg"):
@@ -150,7 +129,7 @@ def data(name):
 
 
 FIGURES = {
-    "papers": lambda: draw_papers(page("papers.md")),
+    "papers": lambda: draw_papers(data("papers/results.json")),
     "atlas": lambda: draw_atlas(data("atlas/atlas.json")),
     "measured": lambda: draw_steps(data("measured/steps.json")),
 }

@@ -17,27 +17,16 @@ from figures import RESULTS, data, digest, draw_papers, page, ratios_of  # noqa:
 
 
 class Data(unittest.TestCase):
-    def test_the_ratios_of_a_page_are_those_with_a_share_of_the_gain(self):
-        page = """
-## All
+    def test_ratios_are_counted_figures_without_a_unit_that_gain_something(self):
+        figure = {"kind": "ratio", "unit": "", "counted": ["now", "before"], "published": 1.4}
+        others = [{"kind": "abr"}, {"unit": "s"}, {"counted": ["before"]}, {"published": 1.0}]
+        self.assertEqual(ratios_of({"figures": [figure, *({**figure, **other} for other in others)]}), [figure])
 
-### HBP: Gain
-| | paper | ours | draws | over what is open | share of gain, or off by | |
-| **8b** | 1.400 | 1.600 | 1.590 to 1.650 | 1.500 to 1.700 | 1.50 | fitted, differs; cause not shown |
-| SP 2: iteration | 3.010 s | 2.900 |  |  | -4 % | predicted, agrees |
-| 4K | 1,234.0 | 2.000 |  |  | 0.81 | predicted, agrees |
-
-### HBP: an experiment of as many columns
-| 7b | 1.1 | 1.2 | 1.3 | 1.4 | 1.5 | 1.6 |
-"""
-        large, small = ratios_of(page)
-        self.assertEqual(large, {"paper": "HBP", "what": "8b", "headline": True, "published": 1.4, "ours": 1.6, "band": [1.5, 1.7], "predicted": False})
-        self.assertEqual((small["published"], small["band"], small["headline"], small["predicted"]), (1234.0, None, False, True))
-
-    def test_the_shipped_page_of_the_papers_has_every_ratio_but_those_of_exactly_one(self):
+    def test_the_data_of_the_papers_have_every_ratio_that_the_page_counts(self):
         counted = int(re.search(r"Of (\d+) printed ratios", page("papers.md")).group(1))
-        exactly_one = page("papers.md").count("| 1.000 | 0.999 |")
-        self.assertEqual(len(ratios_of(page("papers.md"))) + exactly_one, counted)
+        papers = data("papers/results.json")
+        exactly_one = [f for f in papers["figures"] if f["kind"] == "ratio" and f["published"] == 1 and "now" in f["counted"]]
+        self.assertEqual(len(ratios_of(papers)) + len(exactly_one), counted)
 
     def test_the_atlas_shows_the_cells_of_its_page(self):
         atlas, shown = data("atlas/atlas.json"), page("atlas.md")
@@ -54,7 +43,7 @@ class Data(unittest.TestCase):
         self.assertEqual(sum(map(len, steps.values())) - away, counted)
 
     def test_the_shipped_figures_are_of_the_shipped_data(self):
-        pictures = {"papers.svg": ratios_of(page("papers.md")), "atlas.svg": data("atlas/atlas.json"),
+        pictures = {"papers.svg": ratios_of(data("papers/results.json")), "atlas.svg": data("atlas/atlas.json"),
                     "measured-steps.svg": data("measured/steps.json")}
         for name, shown in pictures.items():
             self.assertIn(f"<dc:description>{digest(shown)}</dc:description>", page(name), f"{RESULTS / name}: `./run.sh figures` draws it anew")
@@ -65,7 +54,7 @@ class Drawn(Case):
     def test_equal_data_make_equal_bytes_of_an_svg_whose_text_is_text(self):
         first, second = self.folder / "first.svg", self.folder / "second.svg"
         for path in (first, second):
-            draw_papers(page("papers.md"), path)
+            draw_papers(data("papers/results.json"), path)
         self.assertEqual(first.read_bytes(), second.read_bytes())
         texts = [t.text for t in ElementTree.parse(first).iter("{http://www.w3.org/2000/svg}text")]
         self.assertLessEqual({"published ratio", "simulated ratio", "Skrull"}, set(texts))

@@ -93,7 +93,10 @@ LOWEST = {"sigma": 0.2, "tail": 0.0, "index": 0.0, "least": 4.0, "fall": -2.0}
 
 def misfit(run, shape):
     spec, trace = table_of("One joint fit"), dict(HBP.data["setting"]["joint"]["trace"], shape=shape)
-    return sum((HBP.value(run, row, spec["at"], row["at"], {"trace": trace}) - float(row["is"][1])) ** 2 for row in spec["rows"])
+    return sum(
+        (HBP.value(run, row, spec["at"], row["at"], {"trace": trace}, part) - printed) ** 2
+        for row in spec["rows"] for part, printed in zip(row["list"], row["is"][1])
+    )
 
 
 def lengths(run):

@@ -30,9 +30,19 @@ def documents(run, spec):
                                         # longer
         power = math.log(spec["median"] / K) / math.log(250 / K)
         drawn = [max(8, round(K * (n / K) ** power)) if n < K else n for n in drawn]
-    if "spread" in spec:  # times the spread of ln(tokens) around the median of openhermes-longcite
-        drawn = [min(4 * K, max(16, round(420 * (n / 420) ** spec["spread"]))) for n in drawn]
     return drawn
+
+
+def in_tokens(value, window):
+    """A value in which {windows = x}, x a number or a list of them, is tokens of a context window ("128K" or a number)."""
+    if isinstance(value, list):
+        return [in_tokens(item, window) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if set(value) == {"windows"}:
+        tokens = int(window[:-1]) * K if str(window).endswith("K") else int(window)
+        return [round(x * tokens) for x in value["windows"]] if isinstance(value["windows"], list) else round(value["windows"] * tokens)
+    return {key: in_tokens(item, window) for key, item in value.items()}
 
 
 def whole_documents(drawn, steps, tokens=ITERATION):

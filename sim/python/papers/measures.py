@@ -16,7 +16,7 @@ ATTENTION, PRODUCTS = ("head_dim", "mask", "seq_q", "seq_kv", "pass", "batch", "
 
 @dataclass
 class Case:
-    """A study with these rows and keys on the lengths of one draw. It runs when it is first used."""
+    """A study with these rows and keys by the lengths of one draw; run when it is first asked."""
 
     run: object
     study: str
@@ -29,7 +29,7 @@ class Case:
 
 
 def metric(case, label, name, unit=None):
-    """A metric of a row in a unit; None if the row did not run."""
+    """A metric of a row in a unit; nothing where the row did not run."""
     found = metric_of(case.summary, label, name)
     return found / UNITS[unit] if unit and found is not None else found
 
@@ -52,9 +52,14 @@ def speedup_and_status(case, label, against):
 
 
 def seconds_per_token(case, label, gpus=1):
-    """GPU-seconds per token if the number of GPUs is given."""
+    """GPU-seconds per token where the number of GPUs is given."""
     found = per_token(case.summary, label)
     return found and found * gpus
+
+
+def tokens_per_second(case, label, gpus):
+    """Of one GPU."""
+    return ratio(1, seconds_per_token(case, label, gpus))
 
 
 def tokens_per_step(case, label):
@@ -63,24 +68,17 @@ def tokens_per_step(case, label):
 
 
 def memory(case, label):
-    """Memory of the fullest GPU in GiB, with a word if it is too much."""
+    """What the fullest GPU holds, in GiB, with a word where it is too much."""
     return metric(case, label, "peak_memory_bytes", "GiB"), "oom" if status(case.summary, label) == "oom" else ""
 
 
-def memory_text(case, label, printed=None):
-    """Memory of the fullest GPU in GB, or how much less than the printed figure that is."""
-    ours = metric(case, label, "peak_memory_bytes", "GB")
-    return f"{ours if printed is None else printed - ours:.1f}"
-
-
 def emptiest(case, label, ranks):
-    """The lowest of all CP ranks' peaks, in GB."""
+    """The least of all CP ranks' peaks, in GB."""
     return min(case.run.peaks_of_ranks(case.study, case.policies, ranks, case.keys)[label]) / 1e9
 
 
 def speedup_with_data_time(case, label, against, visible=None):
-    """The speed-up if each step waits so many seconds for packing; by default the time that packing took beyond a
-    step."""
+    """The speed-up where so many seconds per step wait for packing; by default as many as packing took beyond a step."""
     found = row(case.summary, label)
     total, step = found["metrics"]["total_seconds"], found["metrics"]["step_seconds"]
     if visible is None:
@@ -89,8 +87,7 @@ def speedup_with_data_time(case, label, against, visible=None):
 
 
 def optimum(case, name):
-    """What the joint program found about the rules' plans: `longer` (%), `proven` (programs), `gap` (the largest
-    remaining one, %)."""
+    """What the joint program says of the rules' plans: `longer` (%), `proven` (programs), `gap` (the largest left, %)."""
     numbers = {note["kind"]: note["numbers"] for note in row(case.summary, "skrull-solver")["notes"]}
     programs = numbers["programs_proven"]
     found = {"longer": numbers["heuristic_longer"]["share"], "gap": programs["gap"]}
@@ -98,7 +95,7 @@ def optimum(case, name):
 
 
 def printed(case, key, *command):
-    """A key in the JSON that a command of the program prints."""
+    """A key of what a command of the program prints as JSON."""
     return json.loads(case.run.call(*command, "--format", "json"))[key]
 
 
@@ -115,7 +112,7 @@ def attention(case, unit, tokens, parts, heads, kv_heads):
     """The forward kernel of the last of equal parts of a document's queries on all its keys: ms or TFLOP/s by the profile."""
     queries = tokens // parts
     (ms,) = case.run.predicted(ATTENTION, [(128, "causal", queries, tokens, "fwd", 1, heads, kv_heads)])
-    pairs = queries * tokens - queries * (queries - 1) / 2  # for the last queries of a document
+    pairs = queries * tokens - queries * (queries - 1) / 2  # of the last queries of a document
     return ms if unit == "ms" else 4 * pairs * 128 * heads / ms / 1e9
 
 
@@ -126,19 +123,19 @@ def products(case, unit, tokens, parts, shapes):
     return ms if unit == "ms" else sum(2 * m * n * k for m, n, k in rows) / ms / 1e9
 
 
-def share_of_documents(case, label, gigabytes, longest, count):
+def share_of_documents(case, label, gigabytes, longest, distribution, count):
     """The share of documents whose own micro-step stays below this peak, of those up to a length."""
     low, high = 1024, longest
     while high - low > 64:
         middle = (low + high) // 2
         here = Case(case.run, case.study, case.policies, {**case.keys, "trace": {"uniform": middle}})
         low, high = (middle, high) if metric(here, label, "peak_memory_bytes", "GB") < gigabytes else (low, middle)
-    below = [n for n in case.run.lengths("chunkflow-eval", count) if n <= longest]
+    below = [n for n in case.run.lengths(distribution, count) if n <= longest]
     return sum(n < low for n in below) / len(below)
 
 
 MEASURES = {
     measure.__name__: measure
-    for measure in (metric, speedup, slowdown, slowdown_or_oom, speedup_and_status, seconds_per_token, tokens_per_step, memory, memory_text, emptiest,
+    for measure in (metric, speedup, slowdown, slowdown_or_oom, speedup_and_status, seconds_per_token, tokens_per_second, tokens_per_step, memory, emptiest,
                     speedup_with_data_time, optimum, printed, plan, attention, products, share_of_documents)
 }

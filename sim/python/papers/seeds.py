@@ -13,11 +13,8 @@ from statistics import median
 
 from .figure import Experiment
 
-SEEDS = 8
-
-
 def median_or_none(values):
-    """The median; None if a value is missing; an integer if all values are."""
+    """The median; None where one of them is missing; a whole number of whole numbers."""
     values = list(values)
     if not values or None in values:
         return None
@@ -26,8 +23,10 @@ def median_or_none(values):
 
 
 def merged_cell(cells):
-    """The median of a cell's numbers over the draws. If some draws give a word (oom), the cell adds their number."""
+    """A cell of an experiment: the median of numbers; a number with a word (oom) says on how many draws it has the word."""
     first = cells[0]
+    if isinstance(first, list):
+        return [merged_cell(items) for items in zip(*cells)]
     if isinstance(first, str):
         if any(cell != first for cell in cells):
             raise ValueError(f"a text depends on the seed: {cells}")
@@ -40,18 +39,18 @@ def merged_cell(cells):
 
 
 def merged_figure(figures):
-    """The median of ours, the range of the draws, and the medians over what the paper does not print."""
+    """The median of ours, the range of the draws, and the median where nothing is chosen."""
     first = figures[0]
     if any(f.what != first.what for f in figures):
         raise ValueError(f"a figure's name depends on the seed: {[f.what for f in figures]}")
     ours = [f.ours for f in figures]
-    band = first.band and tuple(median_or_none(values) for values in zip(*(f.band for f in figures)))
     spread = None if None in ours or min(ours) == max(ours) else (min(ours), max(ours))
-    return replace(first, ours=median_or_none(ours), band=band, draws=first.draws or spread)
+    unchosen = median_or_none(f.unchosen for f in figures)
+    return replace(first, ours=median_or_none(ours), unchosen=unchosen, draws=first.draws or spread)
 
 
 def merged(tables):
-    """One table from those that one function made with different seeds."""
+    """One table of those that one function made with different seeds."""
     first = tables[0]
     if isinstance(first, Experiment):
         rows = [[merged_cell(cells) for cells in zip(*rows)] for rows in zip(*(t.rows for t in tables))]
@@ -60,7 +59,7 @@ def merged(tables):
 
 
 class Progress:
-    """Shows what remains on the last line of a terminal, and erases it at the end. Elsewhere it shows nothing."""
+    """What is left, on the last line of a terminal; nothing is shown elsewhere, and nothing is left of the line."""
 
     def __init__(self, total, log=sys.stderr):
         self.total, self.log, self.done, self.begin = total, log, 0, time.monotonic()
@@ -80,8 +79,8 @@ class Progress:
             print("\r\033[K" + text[:79], end="", file=self.log, flush=True)
 
 
-def tables_of(makers, run, seeds=SEEDS, progress=None):
-    """The results of the functions over all seeds."""
+def tables_of(makers, run, seeds, progress=None):
+    """What the functions return, over all seeds."""
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         made = [[pool.submit(make, run.at(seed)) for make in makers] for seed in range(seeds)]
         for future in (future for of_seed in made for future in of_seed if progress):

@@ -1,7 +1,11 @@
 """Makes the tables of a paper from its data file (wlb_llm.toml and the like), by one draw of lengths.
 
-A file has the paper's name, what is not compared and why (`not_here`), texts, policies, settings and lists of settings that several
-tables use, and the tables.
+A file has the paper's name, how many `draws` of lengths its figures are medians of, its `hypothesis`, why some figures cannot be had (`cannot`), what is not compared and why (`not_here`),
+policies, settings and lists of settings that several tables use, and the tables.
+
+The *hypothesis* is one setting for all figures of the paper: for each thing that it leaves open `what` it is, the `text` that
+supports the choice, what is taken where nothing is chosen (`unchosen`), what was `chosen`, and `by` which figure. Its `set` gives keys
+and, for each, both values. Every figure is made with both.
 
 A *setting* is a study, its rows (`policies`, or so many of the shipped `first_rows`), and keys as `equipoise study --set` takes
 them. It may start from a named one (`like`), draw with one seed (`seed`) and be one that the program may refuse (`refusable`). A
@@ -13,7 +17,8 @@ settings (`at`) of table, row or figure, column and cell are merged, later ones 
     over      a setting whose measure ours is divided by
     each      a list of settings whose values are combined: `combine` is mean, most or least
     change    what is made of the value: loss is 1 - 1 / value, percent is 100 (value - 1)
-    open      lists of settings that the paper does not print: their values are the band
+
+A cell with `list` shows one value for each of its settings. A number of windows is written {windows = 1.03} in a policy's options.
 """
 
 import json
@@ -21,14 +26,14 @@ import tomllib
 from functools import partial
 
 from .figure import Experiment, Table, largest_of, mean_of, ratio
-from .inputs import keys_of
+from .inputs import in_tokens, keys_of
 from .measures import MEASURES, Case
 from .runner import STUDIES
 
 SHOWN = ("measure", "over", "each", "combine", "change")  # keys that say how a value is measured
 COMBINE = {"mean": mean_of, "most": largest_of, "least": min}
 CHANGE = {"loss": lambda slowdown: 1 - 1 / slowdown, "percent": lambda speedup: 100 * (speedup - 1)}
-BALANCE = ("abr", "cr", "dbr", "pr")  # the last word of a figure's name that gives its kind
+BALANCE = ("abr", "cr", "dbr", "pr")  # a figure whose name ends in one of these is of this kind
 
 
 def filled(value, names):
@@ -45,9 +50,10 @@ def filled(value, names):
 class Paper:
     def __init__(self, path):
         self.data = tomllib.loads(path.read_text(encoding="utf-8"))
-        self.name = self.data["paper"]
-        self.not_here = self.data["not_here"]
-        self.texts = {f"${name}": text for name, text in self.data.get("text", {}).items()}
+        self.name, self.draws = self.data["paper"], self.data["draws"]
+        self.hypothesis, self.cannot, self.not_here = (self.data.get(key, []) for key in ("hypothesis", "cannot", "not_here"))
+        keys = {key: pair for choice in self.hypothesis for key, pair in choice.get("set", {}).items()}
+        self.unchosen, self.chosen = ({key: pair[i] for key, pair in keys.items()} for i in (0, 1))
 
     @property
     def makers(self):
@@ -55,7 +61,7 @@ class Paper:
         return [partial(self.experiment if "rows" in spec else self.table, spec) for spec in self.data["table"]]
 
     def setting(self, *parts):
-        """Merges the keys of all parts, with later ones first."""
+        """The keys of all parts, each over those before it."""
         merged = {}
         for part in parts:
             if "like" in part:
@@ -75,15 +81,17 @@ class Paper:
         return {**own.get(entry.get("like"), {}), **{key: value for key, value in entry.items() if key != "like"}}
 
     def measured(self, run, measure, *parts):
-        """The value of a measure for the merged setting; None if the program refuses a setting that is `refusable`."""
+        """What a measure says of the merged setting; nothing where the program refuses a setting that may be `refusable`."""
         setting = self.setting(*parts)
+        shipped = json.loads((STUDIES / f"{setting['study']}.json").read_text()) if "study" in setting else {}
         if "first_rows" in setting:
-            shipped = json.loads((STUDIES / f"{setting['study']}.json").read_text())
             setting["policies"] = shipped["policies"][: setting.pop("first_rows")]
         elif "policies" in setting:
             setting["policies"] = [self.policy(entry) for entry in setting["policies"]]
         names = {key: value for key, value in setting.items() if key.startswith("$")}
         setting = filled({key: value for key, value in setting.items() if key not in names}, names)
+        window = setting.get("batch.context_window", shipped.get("batch", {}).get("context_window"))
+        setting = {key: in_tokens(value, window) for key, value in setting.items()}
         run = run.at(setting.pop("seed", run.seed))
         study, policies, refusable = (setting.pop(key, None) for key in ("study", "policies", "refusable"))
         name, *arguments = filled(measure, names)
@@ -95,8 +103,7 @@ class Paper:
             raise
 
     def value(self, run, spec, *parts):
-        """The value of a figure or a cell: its measure, combined over a list, over another setting, changed as it
-        says."""
+        """What a figure or a cell shows: its measure, combined over a list, over another setting, changed as it says."""
         if "each" in spec:
             one = {key: value for key, value in spec.items() if key not in ("each", "combine")}
             return COMBINE[spec["combine"]]([self.value(run, one, *parts, part) for part in self.listed(spec["each"])])
@@ -107,8 +114,8 @@ class Paper:
         return CHANGE[spec["change"]](found) if "change" in spec and found is not None else found
 
     def table(self, spec, run):
-        table = Table(self.name, spec["title"], self.text(spec, "note"))
-        shared = {key: spec[key] for key in ("measure", "how", "cause", "unit", "kind", "small", "open") if key in spec}
+        table = Table(self.name, spec["title"], spec.get("note", ""))
+        shared = {key: spec[key] for key in ("measure", "how", "cannot", "unit", "kind", "small", "counted") if key in spec}
         for figure in spec["figures"]:
             figure = {"how": self.data.get("how", "predicted"), **shared, **figure}
             what, published = figure["what"], figure["published"]
@@ -117,26 +124,18 @@ class Paper:
             table.add(
                 what,
                 published[0] / published[1] if isinstance(published, list) else published,
-                self.value(run, figure, *parts),
+                self.value(run, figure, self.chosen, *parts),
                 figure["how"],
-                band=self.band(run, figure, parts),
-                cause=self.text(figure, "cause"),
+                unchosen=self.value(run, figure, self.unchosen, *parts),
                 kind=figure.get("kind", last if last in BALANCE else "ratio"),
-                **{key: figure[key] for key in ("unit", "headline", "small") if key in figure},
+                **{key: figure[key] for key in ("unit", "headline", "small", "cannot") if key in figure},
+                **({"counted": tuple(figure["counted"])} if "counted" in figure else {}),
             )
         return table
 
-    def band(self, run, figure, parts):
-        """Ours over what the paper does not print; a layout that does not run has no value."""
-        if not figure.get("open"):
-            return None
-        settings = [part for name in figure["open"] for part in self.listed(name)]
-        found = [self.value(run, figure, *parts, part) for part in settings]
-        return tuple(value for value, part in zip(found, settings) if value or not part.get("refusable"))
-
     def experiment(self, spec, run):
         columns = [{"title": column} if isinstance(column, str) else column for column in spec["columns"]]
-        table = Experiment(self.name, spec["title"], [column["title"] for column in columns], note=self.text(spec, "note"))
+        table = Experiment(self.name, spec["title"], [column["title"] for column in columns], note=spec.get("note", ""))
         for row in spec["rows"]:
             cells, given = list(row.get("is", [])), iter(row.get("cells", []))
             for column in columns[len(cells) :]:
@@ -144,10 +143,9 @@ class Paper:
                 if isinstance(cell, dict):
                     how = {key: part[key] for part in (spec, row, column) for key in SHOWN if key in part}
                     names = {"$row": (cells or [""])[0], "$column": column["title"]}
-                    cell = self.value(run, how, *(part.get("at", {}) for part in (spec, row, column)), names, cell)
+                    parts = [self.chosen, *(part.get("at", {}) for part in (spec, row, column)), names]
+                    several = row.get("list")
+                    cell = [self.value(run, how, *parts, part) for part in several] if several else self.value(run, how, *parts, cell)
                 cells.append(cell)
             table.rows.append(cells)
         return table
-
-    def text(self, spec, key):
-        return filled(spec.get(key, ""), self.texts)
