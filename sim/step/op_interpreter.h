@@ -67,6 +67,15 @@ struct Scratch {
   std::vector<int> last;            // by group: the rank that arrived last
 };
 
+// The blocks of a lane where no op jitters, no GPU is slow and nobody hears of single ops: the kernels
+// between two synchronisations are one step. Their durations are summed once, and not for every layer and
+// stage that runs the block.
+struct ShortBlocks {
+  std::vector<OpBlock> blocks;       // as OpLane::blocks
+  std::vector<Picoseconds> compute;  // of the compute stream: [block * context + CP rank]
+};
+ShortBlocks shortened(const OpLane& lane, int tensor);
+
 struct OpContext {
   const OpProgram& program;
   const OpOptions& options;
@@ -76,7 +85,19 @@ struct OpContext {
   std::size_t ranks = 1;
   std::span<const double> speed;  // of this lane's stage, by rank; empty if all are nominal
   std::uint64_t jitter_base = 0;
+  const ShortBlocks* in_short = nullptr;  // null: every op is run
+
+  [[nodiscard]] const OpBlock& block(const BlockRun& run) const {
+    return (in_short != nullptr ? in_short->blocks : lane.blocks)[run.block];
+  }
 };
+
+// Whom the ranks of a lane wait for at a step: a group of one rank is none.
+inline SyncGroup sync_of(const OpStep& step, int context, int tensor) {
+  const bool alone =
+      (step.sync == SyncGroup::tensor && tensor == 1) || (step.sync == SyncGroup::context && context == 1);
+  return alone ? SyncGroup::none : step.sync;
+}
 
 // The group of a rank. Ranks form a table of context x tensor, whose columns are context groups and whose
 // rows are tensor groups.
@@ -186,9 +207,7 @@ void run_local(const OpContext& stage, const OpBlock& block, const Picoseconds* 
                std::uint64_t& key, Picoseconds* clock, Picoseconds* compute, Scratch& scratch,
                Observer& observer) {
   const OpStep& step = block.steps[place.step];
-  SyncGroup sync = step.sync;
-  if ((sync == SyncGroup::tensor && stage.tensor == 1) || (sync == SyncGroup::context && stage.context == 1))
-    sync = SyncGroup::none;
+  const SyncGroup sync = sync_of(step, stage.context, stage.tensor);
   const Picoseconds* duration = durations + place.step * stage.ranks;
   const Picoseconds* alongside = step.with_next ? duration + stage.ranks : nullptr;
   if constexpr (kJitter) {
@@ -213,13 +232,20 @@ void run_local(const OpContext& stage, const OpBlock& block, const Picoseconds* 
 template <bool kJitter>
 const Picoseconds* enter_run(const OpContext& stage, const BlockRun& run, Picoseconds* compute,
                              Scratch& scratch) {
-  const OpBlock& block = stage.lane.blocks[run.block];
+  const OpBlock& block = stage.block(run);
   const Picoseconds* const durations = expand(stage, block, scratch);
-  if (!kJitter && compute != nullptr)
+  if (kJitter || compute == nullptr) return durations;
+  if (stage.in_short != nullptr) {
+    const auto tensor = at(stage.tensor);
+    const Picoseconds* once = stage.in_short->compute.data() + run.block * at(stage.context);
+    for (std::size_t first = 0; first < stage.ranks; first += tensor, ++once)
+      for (std::size_t t = 0; t < tensor; ++t) compute[first + t] += run.repeat * *once;
+  } else {
     for (std::size_t s = 0; s < block.steps.size(); ++s)
       if (computes(block.steps[s]))
         for (std::size_t r = 0; r < stage.ranks; ++r)
           compute[r] += run.repeat * durations[s * stage.ranks + r];
+  }
   return durations;
 }
 
@@ -390,7 +416,7 @@ class OpCursor {
     std::uint64_t key = key_;
     for (; place.run < scheduled_.run_count; ++place.run, place.repetition = 0) {
       const BlockRun& run = stage_.lane.runs[scheduled_.first_run + place.run];
-      const OpBlock& block = stage_.lane.blocks[run.block];
+      const OpBlock& block = stage_.block(run);
       if (place.repetition == 0 && place.step == 0)
         durations_ = enter_run<kJitter>(stage_, run, compute_, scratch_);
       const Picoseconds* const durations = durations_;
@@ -427,8 +453,7 @@ class OpCursor {
   // in the background; otherwise it waits for the op and for what runs under it.
   template <class EndOf>
   void pass(const EndOf& end_of) {
-    const OpStep& step =
-        stage_.lane.blocks[stage_.lane.runs[scheduled_.first_run + place_.run].block].steps[place_.step];
+    const OpStep& step = stage_.block(stage_.lane.runs[scheduled_.first_run + place_.run]).steps[place_.step];
     ++place_.step;
     if (step.background) return;
     if (step.over == 0) {

@@ -70,8 +70,11 @@ class GroupRun {
         network_(at(program.stages) * at(program.tensor), 0),
         speed_(lanes.size()),
         scratch_(scratch) {
-    for (const std::size_t l : lanes)
+    for (const std::size_t l : lanes) {
       lanes_.emplace_back(program, options, l, begin, result.lanes[l], filled[l]);
+      if (!kJitter && options.speed.empty())
+        in_short_.push_back(interpreter::shortened(program.lanes[l], program.tensor));
+    }
     scratch_.resize(std::max(scratch_.size(), lanes.size()));
     cursors_.reserve(lanes.size());
     const int lockstep = program.lanes[lanes.front()].lockstep;
@@ -106,8 +109,10 @@ class GroupRun {
     for (std::size_t l = 0; l < lanes_.size(); ++l) {
       LaneProgress& lane = lanes_[l];
       Picoseconds* const clock = lane.open(stage);
-      cursors_.emplace_back(lane.context(stage, speed_[l]), lane.scheduled(stage), clock, lane.buckets(stage),
-                            lane.compute(stage), network, scratch_[l], nobody_);
+      OpContext context = lane.context(stage, speed_[l]);
+      if (!in_short_.empty()) context.in_short = &in_short_[l];
+      cursors_.emplace_back(context, lane.scheduled(stage), clock, lane.buckets(stage), lane.compute(stage),
+                            network, scratch_[l], nobody_);
     }
     if (lockstep_ == nullptr) {
       next_synchronization();
@@ -171,6 +176,7 @@ class GroupRun {
   const OpOptions& options_;
   OpResult::Lockstep* lockstep_ = nullptr;  // null if lanes do not wait for each other
   std::vector<LaneProgress> lanes_;
+  std::vector<interpreter::ShortBlocks> in_short_;  // by lane; empty: every op is run
   std::vector<Picoseconds> network_;  // by stage and TP coordinate: when the last background op ends
   std::vector<std::vector<double>> speed_;
   std::vector<Scratch>& scratch_;  // by lane; belongs to the thread
@@ -259,6 +265,62 @@ void replay(const OpContext& context, const ScheduledOp& scheduled, std::vector<
 }  // namespace
 
 namespace interpreter {
+namespace {
+
+// What runs under an exchange stays apart from what follows it.
+OpBlock shortened(const OpBlock& block, int context, int tensor) {
+  const auto c = at(context);
+  OpBlock out;
+  std::size_t exchange = 0;   // its place in `out`
+  std::size_t under_end = 0;  // of the block: the first step behind those under it; 0: there is none
+  bool kernels = false;       // the last step of `out` is a sum of kernels
+  const auto end_exchange = [&](std::size_t s) {
+    if (under_end == 0 || s != under_end) return;
+    out.steps[exchange].over = static_cast<std::uint32_t>(out.steps.size() - exchange - 1);
+    kernels = false;
+    under_end = 0;
+  };
+  for (std::size_t s = 0; s < block.steps.size();) {
+    end_exchange(s);
+    const OpStep& step = block.steps[s];
+    const Picoseconds* const duration = block.durations.data() + s * c;
+    const std::size_t width = step.with_next ? 2 : 1;
+    if (step.waits || sync_of(step, context, tensor) != SyncGroup::none) {
+      if (step.over > 0) exchange = out.steps.size(), under_end = s + 1 + step.over;
+      out.steps.insert(out.steps.end(), &step, &step + width);
+      out.durations.insert(out.durations.end(), duration, duration + width * c);
+      kernels = false;
+    } else {
+      if (!kernels) {
+        out.steps.emplace_back();
+        out.durations.resize(out.durations.size() + c, 0);
+      }
+      kernels = true;
+      Picoseconds* const sum = out.durations.data() + out.durations.size() - c;
+      for (std::size_t r = 0; r < c; ++r)
+        sum[r] += step.with_next ? std::max(duration[r], duration[c + r]) : duration[r];
+    }
+    s += width;
+  }
+  end_exchange(block.steps.size());
+  return out;
+}
+
+}  // namespace
+
+ShortBlocks shortened(const OpLane& lane, int tensor) {
+  ShortBlocks result;
+  const auto c = at(lane.context);
+  result.compute.assign(lane.blocks.size() * c, 0);
+  for (std::size_t b = 0; b < lane.blocks.size(); ++b) {
+    const OpBlock& block = lane.blocks[b];
+    result.blocks.push_back(shortened(block, lane.context, tensor));
+    for (std::size_t s = 0; s < block.steps.size(); ++s)
+      for (std::size_t r = 0; r < c && computes(block.steps[s]); ++r)
+        result.compute[b * c + r] += block.durations[s * c + r];
+  }
+  return result;
+}
 
 void report_stall(const OpProgram& program, std::size_t lane_number, const std::vector<std::size_t>& next) {
   const OpLane& lane = program.lanes[lane_number];
