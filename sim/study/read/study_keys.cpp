@@ -154,11 +154,9 @@ constexpr Key<Training> kLoraKeys[] = {
     other<Training>(
         "target_modules", targets_schema,
         "Linear layers that get one, all four by default, by Megatron's names or by PEFT's; linear_qkv "
-        "(q_proj, "
-        "k_proj, v_proj): the projections before attention; linear_proj (o_proj): the one behind it; "
-        "linear_fc1 "
-        "(gate_proj, up_proj): gate and up, of experts too, each of which has its own adapter; linear_fc2 "
-        "(down_proj): down; all-linear: all four"),
+        "(q_proj, k_proj, v_proj): the projections before attention; linear_proj (o_proj): the one behind "
+        "it; linear_fc1 (gate_proj, up_proj): gate and up, of experts too, each of which has its own "
+        "adapter; linear_fc2 (down_proj): down; all-linear: all four"),
 };
 
 constexpr Key<Training> kFrozenKeys[] = {
