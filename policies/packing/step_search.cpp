@@ -49,7 +49,8 @@ class StepPacker::Search {
   }
 
   std::optional<std::vector<Lane>> run() {
-    if (!fill_best()) return std::nullopt;
+    if (!fill(0)) return std::nullopt;
+    anchor();
     keep_if_best();
     // Packs once more with the weights that follow from the prices, then makes two rounds of moves with new
     // prices in between.
