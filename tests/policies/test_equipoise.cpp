@@ -501,6 +501,27 @@ TEST_CASE("moves are an effort: the plan is the same each time, and no worse tha
   CHECK(own_seconds(equal, options, workload) > before);
 }
 
+TEST_CASE("pieces of a document that plain's windows cut run in their order") {
+  const ExchangedWorkload workload;
+  std::size_t cut = 0;
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    CAPTURE(seed);
+    SplitMix64 random(seed);
+    PackOptions options = random_job(random);
+    options.documents_per_step = 8 + below(random, 24);
+    options.of<EquipoiseOptions>().start = Start::plain;
+    const std::vector<std::int64_t> lengths = random_lengths(random, 60, options.context_window);
+    const DocumentSet set = load_documents(lengths, options, {});
+    const Plan plan = make_plan(packing_policy("equipoise"), {set.batches, options, workload});  // validated
+    std::size_t slices = 0;
+    for (const Step& step : plan.steps)
+      for (const Lane& lane : step.lanes)
+        for (const MicroBatch& m : lane.micro_batches) slices += m.slices.size();
+    cut += slices - lengths.size();
+  }
+  CHECK(cut > 100);
+}
+
 TEST_CASE("max_delay lets documents wait or not, and place keeps them whole on a rank or not") {
   // One document of 240 a batch, the rest short: alone it is what its micro-batch takes.
   const ExchangedWorkload workload;
