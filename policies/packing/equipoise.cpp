@@ -15,10 +15,10 @@
 // 2. The documents of each of its steps are packed anew for the step's makespan (step_packer.h). Slices of
 // documents keep
 //    their micro-batches, last in their lanes.
-// 3. Numbers of micro-batches (unless given), placement on single CP ranks or none, and starts are tried with
-// few moves and
-//    compared by the price of whole plans: simulated steps where the caller has a simulator, else the
-//    policy's own clock. The best is packed with all moves.
+// 3. Starts are priced unchanged on all batches. The fastest of them, numbers of micro-batches (unless given)
+//    and placement on single CP ranks or none are tried on the first 16 batches with few moves and compared
+//    by the price of whole plans: simulated steps where the caller has a simulator, else the policy's own
+//    clock. Numbers rise until one is slower. The best way packs all batches with all moves.
 // 4. A step whose start is priced lower keeps it, and where a whole start is priced lowest it is the plan. So
 // by that price
 //    the result is never slower than the best of its starts. The search runs for max_delay, for half an
@@ -32,8 +32,8 @@
 // A number of moves limits the search, not a time, so plans are equal on every machine. The policy cuts no
 // document that its start leaves whole, and delays none longer than its start does.
 //
-// Cost: that of the starts and O(n log n + moves x (P m V + C)) per step. The search of 3 prices about forty
-// unchanged starts and about thirty plans with few moves.
+// Cost: that of the starts and O(n log n + moves x (P m V + C)) per step. The search of 3 prices about twenty
+// unchanged starts on all batches, and about twenty-five plans with few moves on the first 16.
 #include "policies/packing/equipoise.h"
 
 #include <algorithm>

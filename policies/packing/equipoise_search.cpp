@@ -25,7 +25,8 @@ namespace {
 
 constexpr double kCannotRun = std::numeric_limits<double>::infinity();
 constexpr std::int64_t kFewMoves = 16;  // alternatives are compared with 1/16 of the moves
-constexpr std::size_t kMostStarts = 8;  // starts that are packed again
+constexpr std::size_t kMostStarts = 4;  // starts that are packed again
+constexpr std::size_t kLookedAt = 16;   // batches on which ways to pack are compared
 
 PackingProblem with(const PackingProblem& problem, const PackOptions& options) {
   return {problem.batches, options, problem.workload};
@@ -76,6 +77,15 @@ std::string key_of(const Note& start) {
     if (const auto* count = std::get_if<std::int64_t>(&value)) key += ' ' + std::to_string(*count);
     if (const auto* parts = std::get_if<Notes>(&value)) key += all_joined(*parts, " ", key_of);
   }
+  return key;
+}
+
+// What decides the unchanged start of the options.
+std::string key_of_start(const PackOptions& options) {
+  const EquipoiseOptions& own = options.of<EquipoiseOptions>();
+  std::string key = key_of(start_of(options)) + ' ' + std::to_string(micro_batches_of_step(options)) +
+                    (own.recompute.empty() ? " as stated" : " by tokens");
+  if (is_gathered(own.start)) key += ' ' + std::to_string(own.max_delay);
   return key;
 }
 
@@ -134,28 +144,23 @@ class Alternatives {
 
   // The unchanged start.
   Alternative as_it_is(const PackOptions& options) {
-    return fitting(options, [&](Alternative& made) {
-      const Plan plan = plan_start(with(problem_, made.options));
-      if (is_allowed(plan, made)) price(plan, made);
-    });
+    return fitting(options,
+                   [&](Alternative& made) { price_start(plan_start(with(problem_, made.options)), made); });
   }
 
   // The start packed anew, where each step keeps the faster of the two. Computed once for all bounds.
   Alternative improved(const PackOptions& options) {
     const EquipoiseOptions& own = options.of<EquipoiseOptions>();
-    std::string key = key_of(start_of(options));
-    for (const std::int64_t number : {options.micro_batches, own.moves, std::int64_t{own.place}})
+    std::string key = key_of_start(options);
+    for (const std::int64_t number : {own.moves, std::int64_t{own.place}})
       key += ' ' + std::to_string(number);
     for (const StepDegrees& d : own.degrees)
       for (const std::int64_t number : {std::int64_t{d.wide}, std::int64_t{d.narrow}, d.border,
                                         std::int64_t{d.times}, std::int64_t{d.spread}})
         key += ' ' + std::to_string(number);
-    if (is_gathered(own.start)) key += ' ' + std::to_string(own.max_delay);
     const auto [known, is_new] = packed_anew_.try_emplace(std::move(key));
     Alternative& made = known->second;
-    if (is_new ||
-        made.delay >
-            made.options.of<EquipoiseOptions>().max_delay)  // max_delay then, which is not the allowed one
+    if (is_new || was_delayed(made))
       made = fitting(options, [this](Alternative& fresh) { pack_anew(fresh); });
     return made;
   }
@@ -181,14 +186,31 @@ class Alternatives {
   }
 
   void pack_anew(Alternative& made) {
-    made.options.of<EquipoiseOptions>().keeps.clear();
+    // Simulated steps decide what a step keeps, else the packer's own clock.
+    made.options.of<EquipoiseOptions>().keeps.assign(prices_.steps_that_fit ? problem_.batches.size() : 0, 0);
     const PackedStart packed = pack_start(with(problem_, made.options), lanes_);
     if (!is_allowed(packed.plan, made)) return;
     price(packed.plan, made);
     Alternative start{made.options};
-    if (!is_allowed(packed.start, start)) return;
-    price(packed.start, start);
-    keep_faster(start, made);
+    price_start(packed.start, start);
+    if (!start.steps.empty()) keep_faster(start, made);
+  }
+  // Prices a start if it is allowed, once for all the ways to pack it.
+  void price_start(const Plan& plan, Alternative& out) {
+    const auto [known, is_new] = unchanged_.try_emplace(key_of_start(out.options));
+    Alternative& start = known->second;
+    if (is_new || was_delayed(start)) {
+      start = {out.options};
+      if (is_allowed(plan, start)) price(plan, start);
+    }
+    out.delay = start.delay;
+    if (was_delayed(out)) return;
+    out.steps = start.steps;
+    out.seconds = start.seconds;
+  }
+  // Whether it was refused for a delay that a wider bound may allow.
+  static bool was_delayed(const Alternative& made) {
+    return made.delay > made.options.of<EquipoiseOptions>().max_delay;
   }
   // Where batches hold more than the micro-batches of a step, wlb carries the rest from step to step.
   [[nodiscard]] bool holds_what_comes(const PackOptions& options) const {
@@ -209,7 +231,7 @@ class Alternatives {
   const PackingProblem& problem_;
   const PlanPrices& prices_;
   LaneShapes lanes_;
-  std::map<std::string, Alternative> packed_anew_;  // by the options that make it
+  std::map<std::string, Alternative> packed_anew_, unchanged_;  // by the options that make them
   double of_batch_ = 0;
   int tried_ = 0;
 };
@@ -230,8 +252,19 @@ void sort_by_speed(std::vector<Alternative>& made) {
   std::ranges::stable_sort(made, {}, &Alternative::seconds);
 }
 
-// The unchanged steps of other policies, fastest first. wlb is tried with each number of micro-batches, since
-// steps without outliers profit from more.
+// Tries rising numbers until one is slower than the one before it.
+template <class Seconds>
+void while_faster(std::span<const std::int64_t> numbers, Seconds&& seconds_with) {
+  double last = kCannotRun;
+  for (const std::int64_t number : numbers) {
+    const double seconds = seconds_with(number);
+    if (seconds > last) return;
+    last = seconds;
+  }
+}
+
+// The unchanged steps of other policies, fastest first. The fastest queues of wlb are tried with more
+// micro-batches, since steps without outliers profit from more.
 std::vector<Alternative> starts_as_they_are(const PackOptions& given, std::span<const std::int64_t> counts,
                                             Alternatives& alternatives) {
   std::vector<Alternative> made;
@@ -242,29 +275,32 @@ std::vector<Alternative> starts_as_they_are(const PackOptions& given, std::span<
     wide.of<FixedLengthOptions>().pack_window = window;
     made.push_back(alternatives.as_it_is(wide));
   }
-  std::vector<std::int64_t> numbers(counts.begin(), counts.end());
-  std::erase(numbers, micro_batches_of_step(given));
-  numbers.insert(numbers.begin(), given.micro_batches);
-  for (const std::int64_t number : numbers) {
-    PackOptions counted = given;
-    counted.micro_batches = number;
-    for (const auto& queues : outlier_thresholds(given))
-      made.push_back(alternatives.as_it_is(starting_from(counted, Start::wlb, queues)));
+  Alternative fastest;
+  for (const auto& queues : outlier_thresholds(given)) {
+    made.push_back(alternatives.as_it_is(starting_from(given, Start::wlb, queues)));
+    if (made.back().seconds < fastest.seconds || fastest.options.of<EquipoiseOptions>().start == Start::best)
+      fastest = made.back();
   }
+  while_faster(counts, [&](std::int64_t number) {
+    PackOptions counted = fastest.options;
+    counted.micro_batches = number;
+    made.push_back(alternatives.as_it_is(counted));
+    return made.back().seconds;
+  });
   sort_by_speed(made);
   return made;
 }
 
 // The starts within a bound on delay, and the result of wlb's search for the fastest number of micro-batches.
 std::vector<Alternative> starts_within(const PackOptions& bound, std::span<const Alternative> starts,
-                                       Alternatives& alternatives) {
+                                       Alternatives& looked_at, Alternatives& alternatives) {
   std::vector<Alternative> within;
   for (const Alternative& start : starts)
     if (start.delay <= bound.of<EquipoiseOptions>().max_delay) within.push_back(start);
   PackOptions counted = bound;
   if (!within.empty()) counted.micro_batches = within.front().options.micro_batches;
   const std::vector<std::int64_t> found =
-      alternatives.searched_thresholds(starting_from(counted, Start::wlb, {}));
+      looked_at.searched_thresholds(starting_from(counted, Start::wlb, {}));
   within.push_back(alternatives.as_it_is(starting_from(counted, Start::wlb, found)));
   sort_by_speed(within);
   return within;
@@ -275,9 +311,9 @@ void offer(Alternative&& made, Alternative& best) {
   if (made.seconds < best.seconds) best = std::move(made);
 }
 
-// Tries documents in arrival order with each number of micro-batches, then the fastest starts, and for the
-// best of these the other numbers. Then tries steps that gather long documents, with each number over the
-// widest window, then over narrower ones. Finally packs the best of both with all moves.
+// Tries documents in arrival order with rising numbers of micro-batches, then the fastest starts, and for the
+// best of these the other numbers. Then tries steps that gather long documents, with rising numbers over the
+// widest window, then over narrower ones. All are packed with few moves.
 Alternative best_packed_anew(const PackOptions& given, std::span<const std::int64_t> counts,
                              std::span<const Alternative> starts, Alternatives& alternatives) {
   Alternative best, gathered;
@@ -287,39 +323,38 @@ Alternative best_packed_anew(const PackOptions& given, std::span<const std::int6
     own.moves = given.of<EquipoiseOptions>().moves / kFewMoves;
     if (own.start == Start::gather) own.step_of = gathered_steps(with(alternatives.problem(), options));
     Alternative made = alternatives.improved(options);
+    const double seconds = made.seconds;
     if (to.options.of<EquipoiseOptions>().start == Start::best) to.options = options;  // however slow it is
     offer(std::move(made), to);
+    return seconds;
   };
-  for (const std::int64_t count : counts)
-    offer_with_few_moves(starting_from(given, Start::lpt, {}), count, best);
+  const auto try_counts = [&](const PackOptions& options, Alternative& to) {
+    while_faster(counts, [&](std::int64_t count) { return offer_with_few_moves(options, count, to); });
+  };
+  try_counts(starting_from(given, Start::lpt, {}), best);
   for (const Alternative& start : starts.first(std::min(kMostStarts, starts.size())))
     if (start.options.of<EquipoiseOptions>().start != Start::plain)  // only such starts may cut documents
       offer_with_few_moves(start.options, start.options.micro_batches, best);
-  const PackOptions fastest = best.options;
-  for (const std::int64_t count : counts)
-    if (count != fastest.micro_batches) offer_with_few_moves(fastest, count, best);
+  try_counts(PackOptions(best.options), best);
   std::vector<std::int64_t> windows;
   if (given.of<EquipoiseOptions>().max_delay > 0)
     windows = windows_of(given, alternatives.problem().batches.size());
-  const auto offer_gathered = [&](std::int64_t window, std::int64_t count) {
+  std::ranges::reverse(windows);
+  const auto over = [&](std::int64_t window) {
     PackOptions options = starting_from(given, Start::gather, {});
     options.of<EquipoiseOptions>().look_ahead = window;
-    offer_with_few_moves(options, count, gathered);
+    return options;
   };
-  if (!windows.empty())
-    for (const std::int64_t count : counts) offer_gathered(windows.back(), count);
-  for (std::size_t w = 0; w + 1 < windows.size(); ++w)
-    offer_gathered(windows[w], gathered.options.micro_batches);
+  if (!windows.empty()) {
+    try_counts(over(windows.front()), gathered);
+    while_faster(windows, [&](std::int64_t window) {
+      return offer_with_few_moves(over(window), gathered.options.micro_batches, gathered);
+    });
+  }
   if (best.options.of<EquipoiseOptions>().place && given.context > 1) {
     PackOptions spread = best.options;
     spread.of<EquipoiseOptions>().place = false;
     offer(alternatives.improved(spread), best);
-  }
-  for (Alternative* const few : {&best, &gathered}) {
-    if (few->options.of<EquipoiseOptions>().start == Start::best) continue;  // no start was tried
-    PackOptions with_all_moves = few->options;
-    with_all_moves.of<EquipoiseOptions>().moves = given.of<EquipoiseOptions>().moves;
-    offer(alternatives.improved(with_all_moves), *few);
   }
   offer(std::move(gathered), best);
   return best;
@@ -401,17 +436,13 @@ void offer_slices(const PackOptions& given, std::span<const std::int64_t> number
   offer(Alternative(fastest), start);
 }
 
-// Tries the steps of `base` in other CP degrees, with few moves or with `moves`, and takes the fastest for
-// each step.
+// Tries the steps of `base` in other CP degrees, with as many moves, and takes the fastest for each step.
 class DegreeSearch {
  public:
-  DegreeSearch(const Alternative& base, std::int64_t moves, const PlanPrices& prices,
-               Alternatives& alternatives)
-      : base_(base), moves_(moves), degrees_(prices.degrees), alternatives_(alternatives) {
-    few_ = base.options;
-    few_.of<EquipoiseOptions>().moves = moves / kFewMoves;
-    few_.of<EquipoiseOptions>().degrees.resize(base.steps.size());
-    best_ = alternatives.improved(few_);
+  DegreeSearch(const Alternative& base, const PlanPrices& prices, Alternatives& alternatives)
+      : degrees_(prices.degrees), alternatives_(alternatives), best_(base) {
+    best_.options.of<EquipoiseOptions>().degrees.resize(base.steps.size());
+    few_ = best_.options;
   }
 
   Alternative run() {
@@ -419,7 +450,6 @@ class DegreeSearch {
     for (auto wider = layout; wider != degrees_.end() && (wider == layout || try_degree(*wider));) ++wider;
     for (auto narrower = layout; narrower != degrees_.begin() && try_degree(*--narrower);) continue;
     if (few_.stages == 1) try_pairs();  // with several stages, the barrier would drain the pipeline
-    offer(with_all_moves(), best_);
     return best_;
   }
 
@@ -452,28 +482,39 @@ class DegreeSearch {
 
   Alternative packed_in(const StepDegrees& degrees) {
     PackOptions options = few_;
-    options.of<EquipoiseOptions>().degrees.assign(base_.steps.size(), degrees);
+    options.of<EquipoiseOptions>().degrees.assign(best_.steps.size(), degrees);
     return alternatives_.improved(options);
   }
 
-  Alternative with_all_moves() {
-    PackOptions all = best_.options;
-    all.of<EquipoiseOptions>().moves = moves_;
-    Alternative made = alternatives_.improved(all);
-    if (base_.options.of<EquipoiseOptions>().moves != moves_) return made;
-    Alternative of_layout = base_;
-    of_layout.options.of<EquipoiseOptions>().degrees.resize(base_.steps.size());
-    take_faster_steps(of_layout, made);
-    return made;
-  }
-
-  const Alternative& base_;
-  std::int64_t moves_;
   std::span<const int> degrees_;
   Alternatives& alternatives_;
   PackOptions few_;
   Alternative best_;
 };
+
+// Packs all batches as the best of those that were looked at, with all moves. The CP degrees that a step took
+// there are tried for every step.
+Alternative packed_alike(const Alternative& found, std::int64_t moves, Alternatives& alternatives) {
+  const std::size_t batches = alternatives.problem().batches.size();
+  PackOptions options = found.options;
+  EquipoiseOptions& own = options.of<EquipoiseOptions>();
+  std::vector<StepDegrees> taken;
+  for (const StepDegrees& degrees : std::exchange(own.degrees, {}))
+    if (degrees.wide > 0 && std::ranges::find(taken, degrees) == taken.end()) taken.push_back(degrees);
+  if (own.start == Start::gather) own.step_of = gathered_steps(with(alternatives.problem(), options));
+  if (!taken.empty()) {
+    own.degrees.resize(batches);
+    Alternative few = alternatives.improved(options);
+    few.options.of<EquipoiseOptions>().degrees.resize(few.steps.size());
+    for (const StepDegrees& degrees : taken) {
+      own.degrees.assign(few.steps.size(), degrees);
+      take_faster_steps(alternatives.improved(options), few);
+    }
+    own.degrees = few.options.of<EquipoiseOptions>().degrees;
+  }
+  own.moves = moves;
+  return alternatives.improved(options);
+}
 
 }  // namespace
 
@@ -482,6 +523,10 @@ Notes find_equipoise_start(const PackingProblem& problem, const PlanPrices& pric
   given.max_tokens = max_tokens(given);  // for every number of micro-batches that is tried
   if (prices.layers) set_recompute(given, prices);
   Alternatives alternatives(problem, prices);
+  const PackingProblem first{problem.batches.first(std::min(kLookedAt, problem.batches.size())),
+                             problem.options, problem.workload};
+  Alternatives of_first(first, prices);
+  Alternatives& looked_at = first.batches.size() < problem.batches.size() ? of_first : alternatives;
   const std::vector<std::int64_t> counts = counts_of(given, alternatives.tokens_of_batch());
   const std::vector<Alternative> starts = starts_as_they_are(given, counts, alternatives);
   const double max_delay = given.of<EquipoiseOptions>().max_delay;
@@ -489,13 +534,18 @@ Notes find_equipoise_start(const PackingProblem& problem, const PlanPrices& pric
   // Also tries narrower bounds, so that a wider bound is never slower.
   for (const double bound : std::set{0.0, std::min(EquipoiseOptions().max_delay, max_delay), max_delay}) {
     given.of<EquipoiseOptions>().max_delay = bound;
-    const std::vector<Alternative> within = starts_within(given, starts, alternatives);
+    const std::vector<Alternative> within = starts_within(given, starts, looked_at, alternatives);
     offer(Alternative(within.front()), start);
-    Alternative packed = best_packed_anew(given, counts, within, alternatives);
-    const EquipoiseOptions& own = packed.options.of<EquipoiseOptions>();
-    if (own.own_degrees && prices.degrees.size() > 1 && !packed.steps.empty() && own.start != Start::best)
-      offer(DegreeSearch(packed, given.of<EquipoiseOptions>().moves, prices, alternatives).run(), best);
-    offer(std::move(packed), best);
+    Alternative packed = best_packed_anew(given, counts, within, looked_at);
+    if (packed.options.of<EquipoiseOptions>().start != Start::best) {  // else no start was tried
+      if (given.of<EquipoiseOptions>().own_degrees && prices.degrees.size() > 1 && !packed.steps.empty())
+        packed = DegreeSearch(packed, prices, looked_at).run();
+      const std::int64_t moves = given.of<EquipoiseOptions>().moves;
+      Alternative made = packed_alike(packed, moves, alternatives);
+      if (made.seconds == kCannotRun)  // another batch has no room for what is best for the first ones
+        made = packed_alike(best_packed_anew(given, counts, within, alternatives), moves, alternatives);
+      offer(std::move(made), best);
+    }
     if (!prices.steps_that_fit) continue;
     std::vector<std::int64_t> numbers = {2, 4, 8, 16}, windows = {1};
     if (bound > 0) {
@@ -539,7 +589,7 @@ Notes find_equipoise_start(const PackingProblem& problem, const PlanPrices& pric
   found = best.options;
   found.of<EquipoiseOptions>().max_delay = max_delay;
   note.numbers.emplace("parts", std::move(parts));
-  note.numbers.emplace("tried", alternatives.tried());
+  note.numbers.emplace("tried", alternatives.tried() + of_first.tried());
   return {note};
 }
 

@@ -103,16 +103,17 @@ PipelineClock& LaneShapes::clock(std::size_t micro_batches) {
 
 const std::vector<double>& LaneShapes::shares(std::size_t micro_batches, double fixed, double forward,
                                               double most) {
-  constexpr double kParts = 64, kFixedParts = 2048;
+  constexpr double kParts = 64;
+  const double fixed_parts = 16 * static_cast<double>(micro_batches);  // a sixteenth of an even share
   const auto rounded = [](double value, double parts) {
     return static_cast<std::int64_t>(std::clamp(value, 0.0, 1.0) * parts + 0.5);
   };
   const std::array<std::int64_t, 4> key = {static_cast<std::int64_t>(micro_batches),
-                                           rounded(fixed, kFixedParts), rounded(forward, kParts),
+                                           rounded(fixed, fixed_parts), rounded(forward, kParts),
                                            rounded(most, kParts)};
   std::vector<double>& known = shares_[key];
   if (known.empty())
-    known = best_shares(clock(micro_batches), static_cast<double>(key[1]) / kFixedParts,
+    known = best_shares(clock(micro_batches), static_cast<double>(key[1]) / fixed_parts,
                         static_cast<double>(key[2]) / kParts, static_cast<double>(key[3]) / kParts);
   return known;
 }

@@ -18,6 +18,24 @@ constexpr double kLosses[] = {0, 0.5, 0.1};
 // Limits the moves per document, since a small step gains nothing from more.
 constexpr std::int64_t kMovesOfDocument = 200, kMovesOfStep = 3000;
 
+// Lets pieces of one document that share a micro-batch run in their order: they exchange places.
+void order_pieces(MicroBatch& micro_batch) {
+  std::vector<std::size_t> by_token(micro_batch.slices.size());
+  std::iota(by_token.begin(), by_token.end(), std::size_t{0});
+  std::ranges::sort(by_token, {}, [&](std::size_t i) {
+    return std::pair(micro_batch.slices[i].document, micro_batch.slices[i].begin);
+  });
+  const auto document_of = [&](std::size_t i) { return micro_batch.slices[i].document; };
+  if (std::ranges::adjacent_find(by_token, {}, document_of) == by_token.end()) return;
+  const MicroBatch packed = micro_batch;
+  std::vector<std::size_t> places = by_token;  // the same documents, their places rising
+  std::ranges::sort(places, {}, [&](std::size_t i) { return std::pair(packed.slices[i].document, i); });
+  for (std::size_t k = 0; k < places.size(); ++k) {
+    micro_batch.slices[places[k]] = packed.slices[by_token[k]];
+    if (!packed.placement.empty()) micro_batch.placement[places[k]] = packed.placement[by_token[k]];
+  }
+}
+
 }  // namespace
 
 // A step while it is packed. Micro-batch b has `ranks_` places in `whole_`. Its slot (lane, place in the
@@ -49,7 +67,8 @@ class StepPacker::Search {
   }
 
   std::optional<std::vector<Lane>> run() {
-    if (!fill_best()) return std::nullopt;
+    if (!fill(0)) return std::nullopt;
+    anchor();
     keep_if_best();
     // Packs once more with the weights that follow from the prices, then makes two rounds of moves with new
     // prices in between.
@@ -548,6 +567,7 @@ class StepPacker::Search {
       Lane& lane = lanes[slot / per_lane_];
       lane.context = static_cast<int>(ranks_);
       fill_micro_batch(documents[bin_at_[slot]], lane.micro_batches.emplace_back());
+      order_pieces(lane.micro_batches.back());
     }
     return lanes;
   }

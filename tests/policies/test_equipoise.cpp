@@ -304,11 +304,15 @@ TEST_CASE(
 
 TEST_CASE("equipoise is never slower than its starts by its own clock, and keeps its bounds") {
   const ExchangedWorkload workload;
+  std::size_t most_batches = 0;
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     CAPTURE(seed);
     SplitMix64 random(seed);
     const PackOptions options = random_job(random);
-    const DocumentSet set = load_documents(random_lengths(random, 60, options.context_window), options, {});
+    const std::size_t documents = seed % 10 == 0 ? 600 : 60;  // also more batches than the search looks at
+    const DocumentSet set =
+        load_documents(random_lengths(random, documents, options.context_window), options, {});
+    most_batches = std::max(most_batches, set.batches.size());
     const PackingProblem problem{set.batches, options, workload};
     const Plan plan = make_plan(packing_policy("equipoise"), problem);  // checked by the validator
     CHECK(largest_micro_batch(plan) <= max_tokens(options));
@@ -328,6 +332,35 @@ TEST_CASE("equipoise is never slower than its starts by its own clock, and keeps
       CHECK(seconds <= own_seconds(other, options, workload) * (1 + 1e-9));
     }
   }
+  CHECK(most_batches > 30);
+}
+
+TEST_CASE("of many batches the search packs the first alone, so that a batch costs less of it") {
+  const ExchangedWorkload workload;
+  SplitMix64 random(3);
+  PackOptions options = random_job(random);
+  options.of<EquipoiseOptions>().moves = 100;
+  std::vector<std::int64_t> lengths(2000);
+  for (std::int64_t& length : lengths) length = 1 + below(random, options.context_window);
+  const DocumentSet set = load_documents(lengths, options, {});
+  REQUIRE(set.batches.size() > 60);
+  const auto priced_steps = [&](std::size_t batches) {
+    std::size_t priced = 0;
+    PlanPrices prices;
+    prices.steps_that_fit = [&](const Plan& plan) {
+      priced += plan.steps.size();
+      return each_of(plan.steps, [&](const Step& step) {
+        Plan one;
+        one.steps = {step};
+        return own_seconds(one, options, workload);
+      });
+    };
+    PackOptions found = options;
+    find_equipoise_start({std::span(set.batches).first(batches), options, workload}, prices, found);
+    return static_cast<double>(priced);
+  };
+  const double first = priced_steps(16);
+  CHECK((priced_steps(60) - first) / 44 < 0.8 * first / 16);
 }
 
 TEST_CASE(
@@ -466,6 +499,27 @@ TEST_CASE("moves are an effort: the plan is the same each time, and no worse tha
   options.of<EquipoiseOptions>().taper = false;
   const Plan equal = make_plan(packing_policy("equipoise"), {set.batches, options, workload});
   CHECK(own_seconds(equal, options, workload) > before);
+}
+
+TEST_CASE("pieces of a document that plain's windows cut run in their order") {
+  const ExchangedWorkload workload;
+  std::size_t cut = 0;
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    CAPTURE(seed);
+    SplitMix64 random(seed);
+    PackOptions options = random_job(random);
+    options.documents_per_step = 8 + below(random, 24);
+    options.of<EquipoiseOptions>().start = Start::plain;
+    const std::vector<std::int64_t> lengths = random_lengths(random, 60, options.context_window);
+    const DocumentSet set = load_documents(lengths, options, {});
+    const Plan plan = make_plan(packing_policy("equipoise"), {set.batches, options, workload});  // validated
+    std::size_t slices = 0;
+    for (const Step& step : plan.steps)
+      for (const Lane& lane : step.lanes)
+        for (const MicroBatch& m : lane.micro_batches) slices += m.slices.size();
+    cut += slices - lengths.size();
+  }
+  CHECK(cut > 100);
 }
 
 TEST_CASE("max_delay lets documents wait or not, and place keeps them whole on a rank or not") {
