@@ -153,12 +153,15 @@ const ShardPolicy& sharding_policy(std::string_view name);  // throws UserError 
 // Calls add(queries, keys) for every piece, in order. O(segments).
 template <class Add>
 void for_each_kernel_piece(std::span<const Segment> segments, bool strided, const Add& add) {
+  if (!strided) {
+    for (const Segment& segment : segments) add(segment.queries(), segment.keys());
+    return;
+  }
   for (std::size_t i = 0; i < segments.size();) {
     const Segment& first = segments[i];
     const std::int64_t run = first.queries();
     std::size_t end = i + 1;
-    const std::int64_t distance =
-        strided && end < segments.size() ? segments[end].q_begin - first.q_begin : 0;
+    const std::int64_t distance = end < segments.size() ? segments[end].q_begin - first.q_begin : 0;
     while (distance > run && end < segments.size() && segments[end].slice == first.slice &&
            segments[end].queries() == run && segments[end].q_begin - segments[end - 1].q_begin == distance)
       ++end;

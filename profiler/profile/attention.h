@@ -47,23 +47,34 @@ struct AttentionWork {
   std::int64_t key_tokens = 0;
   bool second_call = false;  // square causal: whole rectangles of several documents
 
+  // Rounds up. Unsigned arithmetic makes the division by a power of two a plain shift.
+  static std::int64_t parts_of(std::int64_t tokens, int size) {
+    const auto part = static_cast<std::uint64_t>(size);
+    return static_cast<std::int64_t>((static_cast<std::uint64_t>(tokens) + part - 1) / part);
+  }
   // Bottom-right causal: the last query sees all keys. Tile i (from 0) ends at key
   // keys - queries + min((i + 1) * 128, queries), so a whole one has ceil(prefix / 64) + 2 (i + 1) blocks.
-  void add_causal(std::int64_t queries, std::int64_t keys) {
+  static std::int64_t causal_blocks(std::int64_t queries, std::int64_t keys) {
     const std::int64_t count = parts_of(queries, kAttentionTile);
     const std::int64_t prefix = parts_of(keys - queries, kAttentionBlock);
-    const std::int64_t last = parts_of(keys, kAttentionBlock);
-    add_piece(queries, keys, count, count, (count - 1) * (prefix + count) + last, last);
+    return (count - 1) * (prefix + count) + parts_of(keys, kAttentionBlock);
   }
   // In the backward pass, tiles of 128 keys before the first query's own key see all queries. The n-th tile
   // after that misses the first 128 n - rest queries, in whole blocks.
+  static std::int64_t causal_blocks_backward(std::int64_t queries, std::int64_t keys) {
+    const std::int64_t count = parts_of(keys, kAttentionTile);
+    const std::int64_t after = count - 1 - (keys - queries) / kAttentionTile;
+    const std::int64_t rest = parts_of((keys - queries) % kAttentionTile, kAttentionBlock);
+    return count * parts_of(queries, kAttentionBlock) - after * (after + 1 - rest);
+  }
+  void add_causal(std::int64_t queries, std::int64_t keys) {
+    const std::int64_t count = parts_of(queries, kAttentionTile);
+    add_piece(queries, keys, count, count, causal_blocks(queries, keys), parts_of(keys, kAttentionBlock));
+  }
   void add_causal_backward(std::int64_t queries, std::int64_t keys) {
     const std::int64_t count = parts_of(keys, kAttentionTile);
-    const std::int64_t row = parts_of(queries, kAttentionBlock);
-    const std::int64_t before = (keys - queries) / kAttentionTile;
-    const std::int64_t after = count - 1 - before;
-    const std::int64_t rest = parts_of((keys - queries) % kAttentionTile, kAttentionBlock);
-    add_piece(queries, keys, count, count - before, count * row - after * (after + 1 - rest), row);
+    add_piece(queries, keys, count, count - (keys - queries) / kAttentionTile,
+              causal_blocks_backward(queries, keys), parts_of(queries, kAttentionBlock));
   }
   void add_full(std::int64_t queries, std::int64_t keys, AttentionPass pass = AttentionPass::forward);
   // The mask is causal, and a query sees only the last `window` keys up to its own.
@@ -86,11 +97,6 @@ struct AttentionWork {
     longest = its_longest > longest ? its_longest : longest;
     query_tokens += queries;
     key_tokens += keys;
-  }
-  // Rounds up. Unsigned arithmetic makes the division by a power of two a plain shift.
-  static std::int64_t parts_of(std::int64_t tokens, int size) {
-    const auto part = static_cast<std::uint64_t>(size);
-    return static_cast<std::int64_t>((static_cast<std::uint64_t>(tokens) + part - 1) / part);
   }
 };
 
@@ -150,16 +156,56 @@ struct AttentionCall {
   }
 };
 
+// The same of causal pieces alone, with what both passes share counted once: their tokens, and the most
+// queries and keys of a piece, from which the largest tiles follow. These are the sums of the hottest loop.
+class CausalCounts {
+ public:
+  void add(std::int64_t queries, std::int64_t keys) {
+    if (queries <= 0) return;
+    pieces_ += 1;
+    query_tokens_ += queries;
+    key_tokens_ += keys;
+    fewest_queries_ = std::min(fewest_queries_, queries);
+    most_queries_ = std::max(most_queries_, queries);
+    most_keys_ = std::max(most_keys_, keys);
+    tiles_ += AttentionWork::parts_of(queries, kAttentionTile);
+    blocks_ += AttentionWork::causal_blocks(queries, keys);
+    key_tiles_ += AttentionWork::parts_of(keys, kAttentionTile);
+    unmasked_key_tiles_ += (keys - queries) / kAttentionTile;
+    key_blocks_ += AttentionWork::causal_blocks_backward(queries, keys);
+  }
+  [[nodiscard]] AttentionCall call() const {
+    const auto most = [](std::int64_t tokens, int size) { return AttentionWork::parts_of(tokens, size); };
+    AttentionCall call;
+    call.work = {pieces_, most(most_queries_, kAttentionTile), tiles_,        tiles_,
+                 blocks_, most(most_keys_, kAttentionBlock),   query_tokens_, key_tokens_};
+    call.backward = {
+        pieces_,     most(most_keys_, kAttentionTile),     key_tiles_,    key_tiles_ - unmasked_key_tiles_,
+        key_blocks_, most(most_queries_, kAttentionBlock), query_tokens_, key_tokens_};
+    call.fewest_queries = fewest_queries_;
+    call.most_keys = most_keys_;
+    return call;
+  }
+
+ private:
+  std::int64_t pieces_ = 0, query_tokens_ = 0, key_tokens_ = 0;
+  std::int64_t fewest_queries_ = INT64_MAX, most_queries_ = 0, most_keys_ = 0;
+  std::int64_t tiles_ = 0, blocks_ = 0;                                   // forward
+  std::int64_t key_tiles_ = 0, unmasked_key_tiles_ = 0, key_blocks_ = 0;  // backward
+};
+
 // Counts a call whose pieces for_each(add) passes to add(queries, keys). `window`: 0 where queries see all
 // keys up to their own.
 template <class ForEachPiece>
 AttentionCall count_call(std::int64_t window, const ForEachPiece& for_each) {
+  if (window == 0) {
+    CausalCounts counts;
+    for_each([&counts](std::int64_t queries, std::int64_t keys) { counts.add(queries, keys); });
+    return counts.call();
+  }
   AttentionCall call;
-  if (window == 0)
-    for_each([&call](std::int64_t queries, std::int64_t keys) { call.add_causal(queries, keys); });
-  else
-    for_each(
-        [&call, window](std::int64_t queries, std::int64_t keys) { call.add_window(queries, keys, window); });
+  for_each(
+      [&call, window](std::int64_t queries, std::int64_t keys) { call.add_window(queries, keys, window); });
   return call;
 }
 inline AttentionCall count_call(std::span<const QueryKeys> pieces, std::int64_t window) {

@@ -125,11 +125,13 @@ void advance(const LayerTimeline& layer, int layers, std::span<Picoseconds> cloc
   }
   const LayerTimeline::Sums sums = layer.sums();
   if (sums.overlaps) return advance_each(layer, layers, clock);
+  const Picoseconds* const first = layer.local.data();
+  const Picoseconds* const last = first + layer.syncs() * c;
+  Picoseconds* const time = clock.data();
   Picoseconds together = 0;
-  for (std::size_t r = 0; r < c; ++r) together = std::max(together, clock[r] + layer.local[r]);
+  for (std::size_t r = 0; r < c; ++r) together = std::max(together, time[r] + first[r]);
   together += sums.between + (layers - 1) * sums.period;
-  const Picoseconds* const last = layer.local.data() + layer.syncs() * c;
-  for (std::size_t r = 0; r < c; ++r) clock[r] = together + last[r];
+  for (std::size_t r = 0; r < c; ++r) time[r] = together + last[r];
 }
 
 namespace {

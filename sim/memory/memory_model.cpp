@@ -1,6 +1,8 @@
 #include "sim/memory/memory_model.h"
 
 #include <algorithm>
+#include <array>
+#include <map>
 #include <utility>
 
 #include "sim/cost/context_exchange/context_form.h"
@@ -56,6 +58,14 @@ MemoryModel::MemoryModel(const ModelShape& model, const Layout& layout, const Pr
   Layout keeps_all = layout;
   keeps_all.recompute = Recompute::none;
   whole_per_token_ = mean_kept_bytes(model, keeps_all, framework);
+  std::map<std::array<int, 5>, std::size_t> kinds;
+  for (int v = 0; v < layout.virtual_stages(); ++v) {
+    const VirtualStages order = layout.stage_order();
+    const std::array<int, 5> what{layers_[at(v)], keeping_[at(v)], recomputed_.of_stage(v, kStudyRecompute),
+                                  order.is_first(v) ? 1 : 0, order.is_last(v) ? 1 : 0};
+    kind_.push_back(kinds.try_emplace(what, kinds.size()).first->second);
+  }
+  kinds_ = kinds.size();
 }
 
 MemoryParts MemoryModel::fixed(int stage) const {
@@ -227,16 +237,26 @@ StageMemory::StageMemory(const MemoryModel& model, const LaneLoad& load, int sta
       load_(load),
       stage_(stage),
       splits_(splits_backward),
-      ahead_(load.recompute_ahead && model.stages() == 1) {
+      ahead_(load.recompute_ahead && model.stages() == 1),
+      known_(model.kinds() * load.micro_batches.size(), {.activations = -1}) {
   op_.after = model.fixed(stage);
 }
 
+const Footprint& StageMemory::footprint(int v, std::size_t index) {
+  const MicroBatch& micro_batch = load_.micro_batches[index];
+  const bool by_layout =
+      micro_batch.recompute_layers == kStudyRecompute && micro_batch.recompute_by_stage.empty();
+  Footprint& known = known_[model_.kind(v) * load_.micro_batches.size() + index];
+  if (!by_layout || known.activations < 0) known = model_.footprint(v, load_, index);
+  return known;
+}
+
 // K and V (each chunk's gradients are as large) of the chunks before this one in its group.
-double StageMemory::earlier_kv(const ScheduleOp& op, int virtual_stage) const {
+double StageMemory::earlier_kv(const ScheduleOp& op, int virtual_stage) {
   const auto j = at(op.micro_batch);
   double bytes = 0;
   for (std::size_t i = 1; i <= at(load_.micro_batches[j].chunk.index); ++i)
-    bytes += model_.footprint(virtual_stage, load_, j - i).kv;
+    bytes += footprint(virtual_stage, j - i).kv;
   return bytes;
 }
 
@@ -247,7 +267,7 @@ void StageMemory::recompute_ahead(const ScheduleOp& op, int virtual_stage) {
   const int k = chunk.count - chunk.index;
   if (k > dropped_) return;
   const auto j = at(op.micro_batch - chunk.index + dropped_ - k);
-  const Footprint next = model_.footprint(virtual_stage, load_, j);
+  const Footprint& next = footprint(virtual_stage, j);
   op_.after.activations += next.activations;
   op_.after.logits += next.softmax;
 }
@@ -256,7 +276,7 @@ const OpMemory& StageMemory::next(const ScheduleOp& op) {
   const int v = op.virtual_stage * model_.stages() + stage_;
   const auto j = at(op.micro_batch);
   const Chunk& chunk = load_.micro_batches[j].chunk;
-  const Footprint own = model_.footprint(v, load_, j);
+  const Footprint& own = footprint(v, j);
   const bool grouped = chunk.count > 1;
   if (grouped && ahead_) {
     if (op.kind == OpKind::D) dropped_ = chunk.index + 1;

@@ -119,6 +119,10 @@ class MemoryModel {
                                              std::int64_t group_tokens) const;
   // Layers of a virtual stage that keep something for a backward.
   [[nodiscard]] int layers(int virtual_stage) const { return keeping_[at(virtual_stage)]; }
+  // Virtual stages of one kind have equal footprints of a micro-batch that leaves recomputation to the
+  // layout.
+  [[nodiscard]] std::size_t kinds() const { return kinds_; }
+  [[nodiscard]] std::size_t kind(int virtual_stage) const { return kind_[at(virtual_stage)]; }
 
  private:
   [[nodiscard]] double activation_bytes(int virtual_stage, std::int64_t rank_tokens, int recomputed) const;
@@ -154,6 +158,8 @@ class MemoryModel {
   std::vector<std::vector<ModelPart>> parts_, trained_parts_;  // parts of the same
   PartSizes part_sizes_, trained_sizes_;
   RecomputedLayers recomputed_;
+  std::vector<std::size_t> kind_;  // by virtual stage
+  std::size_t kinds_ = 0;
 };
 
 // What a stage of one rank holds, op by op: when activations, K and V, their gradients, and what lives only
@@ -200,7 +206,9 @@ class StageMemory {
   const OpMemory& next(const ScheduleOp& op);
 
  private:
-  [[nodiscard]] double earlier_kv(const ScheduleOp& op, int virtual_stage) const;
+  // Found once for all of the stage's virtual stages that are alike.
+  const Footprint& footprint(int virtual_stage, std::size_t index);
+  [[nodiscard]] double earlier_kv(const ScheduleOp& op, int virtual_stage);
   void recompute_ahead(const ScheduleOp& op, int virtual_stage);
 
   const MemoryModel& model_;
@@ -210,6 +218,7 @@ class StageMemory {
   bool ahead_;
   int dropped_ = 0;  // chunks of the latest group, with recompute_ahead
   Footprint forward_;  // of a pair whose backward comes next
+  std::vector<Footprint> known_;  // by kind of virtual stage and micro-batch; negative: not yet
   OpMemory op_;      // op_.after is the state from which the next op starts
 };
 

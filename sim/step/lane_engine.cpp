@@ -74,7 +74,8 @@ void LaneEngine::hand_on(Run& run, const ScheduleOp& op, int v, std::span<const 
   const MicroBatchCost& cost = *costs_[at(op.micro_batch)];
   const auto deliver = [&](Inbox inbox, int to, const std::vector<Picoseconds>& send) {
     Picoseconds* const arrival = inboxes_.fill(inbox, slot(op.micro_batch, to));
-    for (std::size_t r = 0; r < run.ranks; ++r) arrival[r] = ended[r] + send[r];
+    const Picoseconds *const left = ended.data(), *const takes = send.data();
+    for (std::size_t r = 0, ranks = run.ranks; r < ranks; ++r) arrival[r] = left[r] + takes[r];
     if (run.blocking_sends)
       for (std::size_t r = 0; r < run.ranks; ++r) clock_[r] = std::max(clock_[r], arrival[r]);
   };
@@ -140,8 +141,10 @@ void LaneEngine::await_input(Run& run, int s, const ScheduleOp& op) {
     return;
   }
   Picoseconds waited = 0;
-  for (std::size_t r = 0; r < run.ranks; ++r)
-    waited += std::min((*sent)[r], wait_until(clock_[r], arrived[r]));
+  const Picoseconds* const takes = sent->data();
+  Picoseconds* const clock = clock_.data();
+  for (std::size_t r = 0, ranks = run.ranks; r < ranks; ++r)
+    waited += std::min(takes[r], wait_until(clock[r], arrived[r]));
   run.accounts.exposed[at(Stream::pp)] += waited / static_cast<Picoseconds>(run.ranks);
 }
 

@@ -178,11 +178,12 @@ RecomputedLayers::RecomputedLayers(const ModelShape& model, const Layout& layout
   for (std::size_t v = 0; v < layers.size(); ++v)
     layers_of_stage_[v % layers_of_stage_.size()] += through_[v];
   layers_of_virtual_stage_ = layers;
+  for (int v = 0; v < stages_.count(); ++v) of_study_.push_back(of_stage(v, of_layout_));
 }
 
 int RecomputedLayers::of_stage(int virtual_stage, int of_model) const {
-  const int first =
-      order_.of_stage(stages_.block_of(virtual_stage), of_model != kStudyRecompute ? of_model : of_layout_);
+  if (of_model == kStudyRecompute) return of_study_[at(virtual_stage)];
+  const int first = order_.of_stage(stages_.block_of(virtual_stage), of_model);
   return std::max(0, first - layers_of_virtual_stage_[at(virtual_stage)] + through_[at(virtual_stage)]);
 }
 

@@ -138,6 +138,7 @@ class RecomputedLayers {
   int of_layout_;
   int layers_;
   VirtualStages stages_;
+  std::vector<int> of_study_;         // by virtual stage: of a micro-batch that leaves it to the layout
   std::vector<int> through_;          // by virtual stage: layers that a backward goes through
   std::vector<int> layers_of_stage_;  // of those
   std::vector<int> layers_of_virtual_stage_;

@@ -9,12 +9,31 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import before_after
 import growth
+import instructions
 import user_work
 from process_cost import Cost, exponent, fixed_cost, measure, spread, take_turns
 
 
 def cost(cpu, status="ok", text="", peak=100.0):
     return Cost(cpu=cpu, elapsed=cpu, peak_MB=peak, text=text, status=status)
+
+
+class Instructions(unittest.TestCase):
+    def test_either_counter_is_read(self):
+        self.assertEqual(instructions.counted("warning: x\n123456,,instructions:u,99,100.00,,\n"), 123456)
+        self.assertEqual(instructions.counted("==7== Events    : Ir\n==7== Collected : 4241649195\n"), 4241649195)
+        self.assertIsNone(instructions.counted("<not supported>,,instructions:u,0,100.00,,\n"))
+
+    def test_a_loss_is_named_above_the_limit_alone(self):
+        self.assertEqual([instructions.row("x", 100, after, 3)[1] for after in (97, 103, 104)], [False, False, True])
+        self.assertIn("LOSS", instructions.row("x", 100, 104, 3)[0])
+
+    def test_a_command_that_only_the_later_program_refuses_is_a_loss(self):
+        self.assertTrue(instructions.row("x", 100, None, 3)[1])
+        self.assertFalse(instructions.row("x", None, 100, 3)[1])
+
+    def test_there_are_twelve_works(self):
+        self.assertEqual(len(instructions.WORKS), 12)
 
 
 class Fits(unittest.TestCase):

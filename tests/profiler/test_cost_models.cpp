@@ -73,6 +73,26 @@ TEST_CASE("causal blocks of a tiled call are counted as drawn") {
     }
 }
 
+TEST_CASE("a causal call is counted as its pieces are, one after another") {
+  std::vector<QueryKeys> pieces;
+  for (std::int64_t queries = 0; queries < 700; queries += 37)
+    for (std::int64_t prefix = 0; prefix < 600; prefix += 53) {
+      pieces.push_back({queries, queries + prefix});
+      AttentionCall each;
+      for (const QueryKeys& piece : pieces) each.add_causal(piece.queries, piece.keys);
+      const AttentionCall all = count_call(pieces, 0);
+      const auto same = [](const AttentionWork& a, const AttentionWork& b) {
+        return a.pieces == b.pieces && a.most_tiles == b.most_tiles && a.tiles == b.tiles &&
+               a.masked_tiles == b.masked_tiles && a.blocks == b.blocks && a.longest == b.longest &&
+               a.query_tokens == b.query_tokens && a.key_tokens == b.key_tokens;
+      };
+      REQUIRE(same(all.work, each.work));
+      REQUIRE(same(all.backward, each.backward));
+      REQUIRE(all.fewest_queries == each.fewest_queries);
+      REQUIRE(all.most_keys == each.most_keys);
+    }
+}
+
 // A tile of 128 keys meets blocks of 64 queries; `window` as wide as the keys is none.
 AttentionWork drawn_backward(std::int64_t queries, std::int64_t keys, std::int64_t window) {
   AttentionWork work;

@@ -31,6 +31,7 @@ ExchangedTokens exchanged_tokens(const TokensCase& of) {
   const int inner = of.layout.inner_ranks(sharding.ranks());
   ExchangedTokens tokens;
   std::int64_t of_inner = 0;
+  const bool brings_keys = of.layout.acting_facts().brings_keys && !of.micro_batch.slices.empty();
   tokens.earlier = earlier_tokens(of.micro_batch, of.window);
   for (std::size_t r = 0; r < sharding.rank_tokens.size(); ++r) {
     tokens.distributed += sharding.rank_tokens[r] - sharding.rank_local_tokens[r];
@@ -38,7 +39,8 @@ ExchangedTokens exchanged_tokens(const TokensCase& of) {
     tokens.fullest = std::max(tokens.fullest, sharding.rank_tokens[r]);
     of_inner = (r % at(inner) == 0 ? 0 : of_inner) + sharding.rank_tokens[r];
     tokens.fullest_inner = std::max(tokens.fullest_inner, of_inner);
-    if (of.layout.acting_facts().brings_keys && !of.micro_batch.slices.empty())
+    // No rank has more runs than segments: those of few need not be counted.
+    if (brings_keys && sharding.of_rank(static_cast<int>(r)).size() > at(tokens.key_runs))
       tokens.key_runs = std::max(tokens.key_runs, key_runs(of.micro_batch, sharding, static_cast<int>(r)));
   }
   context_form(of.layout).count(of, tokens);
