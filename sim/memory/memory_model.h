@@ -217,7 +217,7 @@ class StageMemory {
   bool splits_;  // whether W frees activations, or a whole B
   bool ahead_;
   int dropped_ = 0;  // chunks of the latest group, with recompute_ahead
-  Footprint forward_;  // of a pair whose backward comes next
+  Footprint forward_;             // of a pair whose backward comes next
   std::vector<Footprint> known_;  // by kind of virtual stage and micro-batch; negative: not yet
   OpMemory op_;      // op_.after is the state from which the next op starts
 };

@@ -97,13 +97,11 @@ json receipt_of(SavedRun run, const Study& study, const StudyInputs& inputs, con
   json rows = json::object();
   for (const PolicyResult& row : result.policies) rows[row.run.label] = hash_of_row(row);
   const std::filesystem::path file = std::filesystem::absolute(run.path).lexically_normal();
-  json receipt{{"program", run.version},
-               {"file", file.string()},
-               {"study", run.study},
-               {"options", run.options},
-               {"hash", kReceiptHash},
-               {"inputs", hashes_of_inputs(inputs, run.study, file.parent_path().string())},
-               {"rows", std::move(rows)}};
+  json receipt{
+      {"program", run.version}, {"file", file.string()},
+      {"study", run.study},     {"options", run.options},
+      {"hash", kReceiptHash},   {"inputs", hashes_of_inputs(inputs, run.study, file.parent_path().string())},
+      {"rows", std::move(rows)}};
   if (!checks.empty()) receipt["checks"] = checks_json(checks);
   json summary = summary_json(study, result);
   summary["receipt"] = receipt;
