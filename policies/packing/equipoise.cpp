@@ -22,7 +22,7 @@
 // 4. A step whose start is priced lower keeps it, and where a whole start is priced lowest it is the plan. So
 // by that price
 //    the result is never slower than the best of its starts. The search runs for max_delay, for half an
-//    iteration and for no delay, so that a wider bound is never slower than a narrower one.
+//    iteration and for no delay, so that a wider bound finds what these find.
 // 5. Steps may run in lanes of other CP degrees than the layout's, long documents over more ranks and the
 //    others over fewer, where that is faster by the price of whole plans (equipoise_search.cpp).
 // 6. Where memory decides what is recomputed, each micro-batch recomputes only as many layers as its tokens

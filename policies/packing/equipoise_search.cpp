@@ -531,7 +531,7 @@ Notes find_equipoise_start(const PackingProblem& problem, const PlanPrices& pric
   const std::vector<Alternative> starts = starts_as_they_are(given, counts, alternatives);
   const double max_delay = given.of<EquipoiseOptions>().max_delay;
   Alternative start, best, sliced;
-  // Also tries narrower bounds, so that a wider bound is never slower.
+  // Also tries narrower bounds, whose plans a wider bound allows, too.
   for (const double bound : std::set{0.0, std::min(EquipoiseOptions().max_delay, max_delay), max_delay}) {
     given.of<EquipoiseOptions>().max_delay = bound;
     const std::vector<Alternative> within = starts_within(given, starts, looked_at, alternatives);
@@ -542,7 +542,7 @@ Notes find_equipoise_start(const PackingProblem& problem, const PlanPrices& pric
         packed = DegreeSearch(packed, prices, looked_at).run();
       const std::int64_t moves = given.of<EquipoiseOptions>().moves;
       Alternative made = packed_alike(packed, moves, alternatives);
-      if (made.seconds == kCannotRun)  // another batch has no room for what is best for the first ones
+      if (made.seconds == kCannotRun)  // what is best for the first batches is not allowed on all
         made = packed_alike(best_packed_anew(given, counts, within, alternatives), moves, alternatives);
       offer(std::move(made), best);
     }

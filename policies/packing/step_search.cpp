@@ -67,10 +67,12 @@ class StepPacker::Search {
   }
 
   std::optional<std::vector<Lane>> run() {
-    if (!fill(0)) return std::nullopt;
-    anchor();
+    if (fill(0))
+      anchor();
+    else if (!fill_best())  // a tapered one may find room
+      return std::nullopt;
     keep_if_best();
-    // Packs once more with the weights that follow from the prices, then makes two rounds of moves with new
+    // Packs once more with the weights that follow from the prices, then makes rounds of moves with new
     // prices in between.
     learn_weights();
     if (fill_best()) keep_if_best();

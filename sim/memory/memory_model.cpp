@@ -288,6 +288,7 @@ const OpMemory& StageMemory::next(const ScheduleOp& op) {
   const Footprint forward = std::exchange(forward_, op.with_next ? own : Footprint{});
   if (op.with_next) {
     op_.first = op_.last = op_.after;
+    op_.layers = 1;
     return op_;
   }
 

@@ -63,7 +63,7 @@ def paint_ratios(axes, ratios, low=0.8, high=12.0):
                 axes.plot([x, x], [min(max(end, low), high) for end in (ratio["unchosen"], y)], color=colour, alpha=0.6)
             axes.plot(x, y, "o", color=colour, markersize=7 if ratio["headline"] else 3.5, markerfacecolor="white")
         axes.plot([], [], "o", color=f"C{i}", label=paper)
-    axes.plot([], [], color="0.3", alpha=0.6, label="headline: from nothing chosen")
+    axes.plot([], [], color="0.3", alpha=0.6, label="headline: from the fewest choices")
     axes.set_xlabel("published ratio")
     axes.set_ylabel("simulated ratio")
     axes.legend(loc="upper left", bbox_to_anchor=(1.02, 1), frameon=False)

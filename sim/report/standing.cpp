@@ -25,12 +25,9 @@ std::optional<Note> delay_of(const PolicyResult& row, double bound) {
   return Note{"delays_tokens", "", {{"delay", *mean}}};
 }
 
-// Whether two rows differ in what they do with documents alone.
+// Whether two rows are on one layout, as the published pairs are counted from which the interval comes.
 bool have_one_layout(const Layout& a, const Layout& b) {
-  const auto of = [](const Layout& l) {
-    return std::tuple(l.tensor, l.context, l.pipeline, l.data, l.virtual_pipeline, l.expert, l.zero,
-                      l.recompute);
-  };
+  const auto of = [](const Layout& l) { return std::tuple(l.tensor, l.context, l.pipeline, l.data); };
   return of(a) == of(b);
 }
 

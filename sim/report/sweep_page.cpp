@@ -103,15 +103,16 @@ std::string SweepPage::html() const {
     headline += ", on " + all_joined(gpus_, " or ", [](std::int64_t n) { return grouped(n); }) + " GPUs";
   if (!others.empty()) more += (more.empty() ? "" : " ") + ("Others: " + others + ".");
   if (won > 0 && won < run_)
-    more += " Not counted: " + std::to_string(run_ - won) +
+    more += (more.empty() ? "" : " ") + std::string("Not counted: ") + std::to_string(run_ - won) +
             " where the fastest is tied with another policy, or fewer than four batches ran.";
-  std::vector<std::string> notes;
+  std::vector<std::string> lines, notes;
+  if (!more.empty()) lines.push_back(more);
   if (omitted_ > 0)
     notes.push_back("The last " + std::to_string(omitted_) +
                     " cases are too many for this page; each has its own in its folder.");
   if (const std::string note = gpus_note(); !note.empty()) notes.push_back("Note: " + note + ".");
   return html_page(
-      {title_, html_head(title_, headline, {more}, notes)},
+      {title_, html_head(title_, headline, lines, notes)},
       {{"schema", "equipoise.report/1"}, {"kind", "sweep"}, {"cases", json::parse('[' + cases_ + ']')}});
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -113,19 +114,28 @@ class Holdings {
         splits_(splits),
         fixed_(model.fixed(static_cast<int>(stage)).total()) {}
 
-  // The most that is held during the op, in its first or its last layer.
+  // The most that is held during the op, in its first or its last layer. A pair's forward runs with its
+  // backward, the next op, and is counted there.
   double run(const ScheduleOp& op) {
     const int v = op.virtual_stage * model_.stages() + static_cast<int>(stage_);
     const Footprint own = model_.footprint(v, load_, at(op.micro_batch));
     begin(op, v);
-    const auto before = held_;
+    const Key key{op.virtual_stage, op.micro_batch};
+    if (op.with_next) {
+      pair_ = {held_, own, key};
+      leave(op, v, own);
+      return 0;
+    }
+    const Forward forward = std::exchange(pair_, std::nullopt).value_or(Forward{held_, {}, key});
+    const auto& before = forward.before;
     leave(op, v, own);
     const int layers = std::max(1, model_.layers(v));
     double most = 0;
     for (const int layer : {0, layers - 1}) {
-      double bytes = fixed_ + own.gathered_kv + own.logits + own.buffers;
-      for (const auto& [key, after] : held_) {
-        const auto found = before.find(key);
+      double bytes = fixed_ + own.gathered_kv + own.buffers + forward.own.gathered_kv + forward.own.buffers +
+                     std::max(own.logits, forward.own.logits);
+      for (const auto& [place, after] : held_) {
+        const auto found = before.find(place);
         const Holding was = found == before.end() ? Holding{} : found->second;
         // Additions count from the beginning of their layer; removals count from its end.
         const auto now = [&](double from, double to) {
@@ -134,7 +144,7 @@ class Holdings {
         bytes += now(was.activations, after.activations) + now(was.kv, after.kv) +
                  now(was.kv_gradients, after.kv_gradients);
         // Its own softmax is in own.logits, or does not exist yet.
-        if (key != std::pair(op.virtual_stage, op.micro_batch)) bytes += after.softmax;
+        if (place != key && place != forward.key) bytes += after.softmax;
       }
       most = std::max(most, bytes);
     }
@@ -144,6 +154,11 @@ class Holdings {
 
  private:
   using Key = std::pair<int, std::int32_t>;
+  struct Forward {
+    std::map<Key, Holding> before;  // what was held before it
+    Footprint own;
+    Key key;
+  };
   [[nodiscard]] const Chunk& chunk(std::int32_t micro_batch) const {
     return load_.micro_batches[at(micro_batch)].chunk;
   }
@@ -201,6 +216,7 @@ class Holdings {
   double fixed_;
   int dropped_ = 0;
   std::map<Key, Holding> held_;
+  std::optional<Forward> pair_;  // whose backward comes next
 };
 
 // The most that any stage of a lane holds. `tokens` belongs to its ranks, of which the fullest counts.

@@ -88,7 +88,7 @@ class Export(Case):
         cast = dict(STUDY, parallel=STUDY["parallel"] | {"context_comm": "group-cast"})
         self.assertIn(head + ": no figure is known, because even plain, per-document, is not what they say: parallel.context_comm group-cast: a rank",
                       self.export("megatron", cast))
-        self.assertIn(head + ": no figure is known, because what packs documents", json.loads(self.export("deepspeed"))["_comment"][3])
+        self.assertIn(head + ": no figure is known, because your own data loader packs documents", json.loads(self.export("deepspeed"))["_comment"][3])
         ring = dict(STUDY, parallel=STUDY["parallel"] | {"context_comm": "ring"}, batch={"context_window": "16K", "documents_per_step": 32, "max_length": "16K", "steps": 2})
         self.assertIn(head + " (karmarkar-karp, per-document), simulated: 0.", self.export("verl", ring, "--row", "wlb"))
 

@@ -206,7 +206,7 @@ class Accuracy(unittest.TestCase):
     def test_the_front_page_has_the_counts_of_the_ratios(self):
         found = re.search(r"^\| all \| (\d+) \| (\d+) \| (\d+) \| (\d+) \|", block_of(RESULTS.read_text()), re.MULTILINE)
         count, agree, unchosen, null = found.groups()
-        said = f'{agree} of {count} ratios agree, {unchosen} with nothing chosen. A model that always says "no gain" has {null}.'
+        said = f'{agree} of {count} ratios agree, {unchosen} with the fewest choices. A model that always says "no gain" has {null}.'
         self.assertIn(said, (ROOT / "README.md").read_text())
 
     def test_the_data_agree_as_the_page_counts(self):
@@ -216,7 +216,7 @@ class Accuracy(unittest.TestCase):
     def test_the_row_of_what_is_validated_comes_from_the_counts(self):
         block = "| all | 82 | 38 | 9 | 8 |\n"
         self.assertIn("| papers | 82 printed ratios", row_of(block))
-        self.assertTrue(row_of(block).endswith("| 38 agree by share of gain, 9 with nothing chosen, 8 of a null model's |\n"))
+        self.assertTrue(row_of(block).endswith("| 38 agree by share of gain, 9 with the fewest choices, 8 of a null model's |\n"))
         results = f"{BEGIN}{block}{END}"
         text = f"| papers | 81 printed ratios | 1 agree |\n{BEGIN}{END}"
         self.assertEqual(with_counts(text, results, "accuracy.md"), f"{row_of(block)}{BEGIN}{block}{END}")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import warnings
 from collections.abc import Mapping
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
@@ -42,6 +43,8 @@ def rank_functions(
             metrics = row["metrics"] or {}
             late = any((metrics.get(key) or 0.0) > most for key, most in zip(DELAYS, max_delay))
             if row["status"] != "ok" or late:
+                why = "above max_delay" if late else f"{row['status']}: {row['reason']}"
+                warnings.warn(f"{row['label']} is not ranked on the layout of {like['label']}: {why}", stacklevel=4)
                 continue
             against = {"speedup": metrics[RATE] / base if base else None, "speedup_low": None, "speedup_high": None}
             place = {**row, "metrics": {**metrics, **against}, "layout": like["layout"], "alike": []}

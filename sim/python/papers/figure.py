@@ -17,7 +17,7 @@ class Figure:
     unit: str = ""
     cannot: str = ""  # the reason why no setting gives it, one of its paper's
     headline: bool = False
-    unchosen: float | None = None  # ours as printed, with nothing chosen
+    unchosen: float | None = None  # ours as printed, with the fewest choices
     draws: tuple | None = None  # lowest and highest of the draws of lengths (seeds.py)
     small: float = 0.0  # an absolute difference up to this is no deviation (figures next to zero)
     kind: str = "ratio"  # 1 says that nothing is gained; else what it is: "abr", "memory" ...

@@ -32,7 +32,7 @@ def null_says(figures):
 
 
 def counts(name, chosen):
-    """How many of the (figure, what the null model says) pairs agree: ours, with nothing chosen, and the null model."""
+    """How many of the (figure, what the null model says) pairs agree: ours, with the fewest choices, and the null model."""
     return (
         name,
         len(chosen),
@@ -42,7 +42,7 @@ def counts(name, chosen):
     )
 
 
-COUNTS = ("", "figures", "ours agrees", "nothing chosen agrees", "null model agrees")
+COUNTS = ("", "figures", "ours agrees", "fewest choices agrees", "null model agrees")
 
 
 def score_of(tables):
@@ -59,7 +59,8 @@ def score_of(tables):
         f"A ratio agrees if ours has {SHARE[0]} to {SHARE[1]} of the printed gain, (ours - 1) / (paper - 1), or if both are within "
         f"{NEAR_ONE} of 1 on one side of it; any other figure within {100 * AIM:.0f} %. The null model says 1 for every ratio and the "
         "paper's mean for every other figure. A printed number counts once. Each paper has one setting, which its first table states; "
-        '"nothing chosen" is the same with what is printed alone. Where documents are drawn, ours is the median of as many draws '
+        '"fewest choices" is the same with what is printed, and with lengths and slowdowns whose rows say "as chosen" there. '
+        "Where documents are drawn, ours is the median of as many draws "
         "as the paper's section says, with their lowest and highest in brackets.",
         "",
         BEGIN.strip(),
@@ -130,7 +131,7 @@ def experiment_lines(table):
     ]
 
 
-FIGURES = ("", "paper", "ours", "nothing chosen", "share of gain", "")
+FIGURES = ("", "paper", "ours", "fewest choices", "share of gain", "")
 
 
 def markdown(table):
@@ -144,7 +145,7 @@ def section_of(paper, tables):
     usual = paper.data.get("how", "predicted")
     lines = [f"## {paper.name}", ""]
     choices = [[choice[key] for key in ("what", "text", "unchosen", "chosen", "by")] for choice in paper.hypothesis]
-    lines += lines_of(("open", "what the paper says", "nothing chosen", "chosen", "by"), *choices)
+    lines += lines_of(("open", "what the paper says", "fewest choices", "chosen", "by"), *choices)
     drawn = f"of {paper.draws} draws" if paper.draws > 1 else "of one draw"
     lines += [f"Figures are {usual} unless they say otherwise. They are {drawn}.", ""]
     figures = [row for table in tables if isinstance(table, Table) for row in rows_of(table, usual)]
@@ -185,5 +186,5 @@ def row_of(block):
     cells = next(line for line in block.splitlines() if line.startswith("| all |")).split("|")
     return (
         f"| papers |{cells[2]}printed ratios of four, most with lengths or slowdowns fitted to them |{cells[3]}agree by share of gain, "
-        f"{cells[4].strip()} with nothing chosen,{cells[5]}of a null model's |\n"
+        f"{cells[4].strip()} with the fewest choices,{cells[5]}of a null model's |\n"
     )

@@ -16,12 +16,12 @@ ROOT = HERE.parents[2]
 sys.path.insert(0, str(ROOT / "tests/cli"))
 from browser import Browser, Page, find_browser  # noqa: E402
 
-STUDY = "traces/studies/7b-128k.json"
+FIRST, STUDY = "traces/studies/first-study.json", "traces/studies/7b-128k.json"
 SWEEP = ["--sweep", "batch.context_window=32K,64K,128K,256K", "--sweep", "parallel.context=1,2,4,8", "--set", "batch.steps=60"]
 TUNE = ["--set", "batch.steps=20", "--budget", "500"]
 # Name, command, height in pixels, and the section that is shown; the head of the page where there is none.
 PICTURES = [
-    ("report", ["study", STUDY], 1270, None),
+    ("report", ["study", FIRST], 1270, None),
     ("sweep", ["study", STUDY, *SWEEP], 520, "sweep"),
     ("tune", ["tune", STUDY, *TUNE], 900, "layouts"),
 ]
