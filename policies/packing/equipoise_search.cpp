@@ -27,6 +27,8 @@ constexpr double kCannotRun = std::numeric_limits<double>::infinity();
 constexpr std::int64_t kFewMoves = 16;  // alternatives are compared with 1/16 of the moves
 constexpr std::size_t kMostStarts = 4;  // starts that are packed again
 constexpr std::size_t kLookedAt = 16;   // batches on which ways to pack are compared
+// Documents of a global batch up to which the search is worth its time. Training has a few thousand.
+constexpr std::size_t kMostSearched = 1 << 18;
 
 PackingProblem with(const PackingProblem& problem, const PackOptions& options) {
   return {problem.batches, options, problem.workload};
@@ -516,11 +518,25 @@ Alternative packed_alike(const Alternative& found, std::int64_t moves, Alternati
   return alternatives.improved(options);
 }
 
+// The steps of wlb as they are, without a search.
+void take_wlb(const PackingProblem& problem, const PackOptions& given, PackOptions& found) {
+  found = starting_from(given, Start::wlb, {});
+  EquipoiseOptions& own = found.of<EquipoiseOptions>();
+  own.recompute.clear();
+  own.keeps.assign(plan_start(with(problem, found)).steps.size(), 1);
+}
+
 }  // namespace
 
 Notes find_equipoise_start(const PackingProblem& problem, const PlanPrices& prices, PackOptions& found) {
   PackOptions given = problem.options;
   given.max_tokens = max_tokens(given);  // for every number of micro-batches that is tried
+  std::size_t most = 0;                  // documents of a batch
+  for (const GlobalBatch& batch : problem.batches) most = std::max(most, batch.slices.size());
+  if (most > kMostSearched) {
+    take_wlb(problem, given, found);
+    return {{"too_large_to_search", "", {{"documents", most}, {"searched", kMostSearched}}}};
+  }
   if (prices.layers) set_recompute(given, prices);
   Alternatives alternatives(problem, prices);
   const PackingProblem first{problem.batches.first(std::min(kLookedAt, problem.batches.size())),
@@ -570,9 +586,7 @@ Notes find_equipoise_start(const PackingProblem& problem, const PlanPrices& pric
     for (const GlobalBatch& batch : problem.batches)
       for (const Slice& slice : batch.slices)
         if (slice.tokens() > given.max_tokens) return {};
-    found = starting_from(given, Start::wlb, {});
-    found.of<EquipoiseOptions>().recompute.clear();
-    found.of<EquipoiseOptions>().keeps.assign(plan_start(with(problem, found)).steps.size(), 1);
+    take_wlb(problem, given, found);
     return {{"no_plan_in_bounds", "", {}}};
   }
   if (!(best.seconds < start.seconds)) {

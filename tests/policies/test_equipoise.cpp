@@ -475,6 +475,24 @@ TEST_CASE("the search ends where a document finds no room, however many micro-ba
   CHECK(find_equipoise_start({batches, options, ExchangedWorkload()}, {}, found).empty());
 }
 
+TEST_CASE("a batch of very many documents is not searched: its steps are those of wlb") {
+  PackOptions options;
+  options.context_window = 1 << 24;
+  options.lanes = 2;
+  options.micro_batches = 4;
+  options.max_tokens = 1 << 24;
+  SplitMix64 random(5);
+  std::vector<std::int64_t> lengths((1 << 18) + 1);
+  for (std::int64_t& length : lengths) length = 1 + below(random, 100);
+  const std::vector<GlobalBatch> batches = document_batches({lengths});
+  PackOptions found = options;
+  const Notes notes = find_equipoise_start({batches, options, ExchangedWorkload()}, {}, found);
+  REQUIRE(notes.size() == 1);
+  CHECK(notes.front().kind == "too_large_to_search");
+  CHECK(found.of<EquipoiseOptions>().start == Start::wlb);
+  CHECK(found.of<EquipoiseOptions>().keeps == std::vector<char>{1});
+}
+
 TEST_CASE("moves are an effort: the plan is the same each time, and no worse than the one without any") {
   const ExchangedWorkload workload;
   SplitMix64 random(3);

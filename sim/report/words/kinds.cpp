@@ -84,6 +84,8 @@ constexpr Kind kKinds[] = {
      "packs the steps of {start:/} anew{parts:/} ({tried} plans tried)"},
     {"takes_as_is", "equipoise takes a start as it is", "start parts tried",
      "takes the steps of {start:/} as they are{parts:/} ({tried} plans tried)"},
+    {"too_large_to_search", "a global batch has more documents than equipoise searches", "documents searched",
+     "a global batch of {documents:,} documents is above the {searched:,} that are searched; takes the steps of wlb as they are"},
     {"no_plan_in_bounds", "equipoise finds no plan within its bounds", "",
      "no plan is within max_delay, L_max and memory: takes the steps of wlb as they are"},
     {"start", "part of packs_anew", "name over", "{name}{over:/}"},
