@@ -161,11 +161,18 @@ json published_rows(const StudyResult& result) {
 
 // What the file shows without scripts: the verdict and the table that the program prints.
 std::string content_of(const Study& study, const StudyResult& result) {
-  std::vector<std::string> lines;
-  for (const auto& [word, says] : verdict_of(study, result))
-    lines.push_back(concatenated(lines.empty() ? "" : word, lines.empty() ? "" : ": ", text_of(says)));
-  std::string text = html_head(study.name, "Fastest: " + lines.front(), {lines.begin() + 1, lines.end()},
-                               {heading_text(study, result)});
+  std::vector<std::string> lines(1);  // one paragraph of what is fastest and why, then the other lines
+  for (const auto& [word, says] : verdict_of(study, result)) {
+    const std::string line = text_of(says);
+    if (word == "Fastest")
+      lines.front() = line;
+    else if (word == "Why")
+      lines.front() += " " + line;
+    else
+      lines.push_back(concatenated(word, ": ", line));
+  }
+  std::string text =
+      html_head(study.name, "Fastest: " + text_of(headline_of(result)), lines, {heading_text(study, result)});
   const ComparisonTable comparison = comparison_of(result);
   text += "<section id=\"throughput\">\n<h2>Throughput by policy</h2>\n<div class=\"chart\"></div>\n" +
           html_table("comparison", comparison.header, comparison.rows);

@@ -302,6 +302,15 @@ Note fastest_line(const StudyResult& result) {
   return {any ? "none_fits" : "none_runs", "", {}};
 }
 
+Note headline_of(const StudyResult& result) {
+  Note line = fastest_line(result);
+  const PolicyResult* first = standing_of(result).first;
+  if (first == nullptr) return line;
+  line.numbers.insert_or_assign("compared", over_baseline(*first, result.policies[result.baseline]));
+  line.numbers.insert_or_assign("more", Notes{});
+  return line;
+}
+
 Notes over_others(const std::vector<std::pair<std::string, RowRatio>>& others) {
   Notes parts;
   const auto add_rows = [&](const char* kind, const auto& has) {

@@ -21,6 +21,8 @@ std::optional<Note> fullest_row(const StudyResult& result);
 
 // Which row is fastest and by how much, which rows are tied with it, and which faster ones were passed over.
 Note fastest_line(const StudyResult& result);
+// The same without other rows than the baseline, as a page's headline.
+Note headline_of(const StudyResult& result);
 // What a study found: which row is fastest, why, at what cost, how sure that is. A line begins with its
 // label.
 struct VerdictLine {
