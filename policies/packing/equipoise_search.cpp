@@ -284,8 +284,10 @@ std::vector<Alternative> starts_as_they_are(const PackOptions& given, std::span<
       fastest = made.back();
   }
   while_faster(counts, [&](std::int64_t number) {
+    if (number == micro_batches_of_step(fastest.options)) return fastest.seconds;  // is among them
     PackOptions counted = fastest.options;
     counted.micro_batches = number;
+    counted.of<EquipoiseOptions>().recompute = given.of<EquipoiseOptions>().recompute;
     made.push_back(alternatives.as_it_is(counted));
     return made.back().seconds;
   });
@@ -552,15 +554,19 @@ Notes find_equipoise_start(const PackingProblem& problem, const PlanPrices& pric
     given.of<EquipoiseOptions>().max_delay = bound;
     const std::vector<Alternative> within = starts_within(given, starts, looked_at, alternatives);
     offer(Alternative(within.front()), start);
-    Alternative packed = best_packed_anew(given, counts, within, looked_at);
-    if (packed.options.of<EquipoiseOptions>().start != Start::best) {  // else no start was tried
-      if (given.of<EquipoiseOptions>().own_degrees && prices.degrees.size() > 1 && !packed.steps.empty())
-        packed = DegreeSearch(packed, prices, looked_at).run();
+    const auto best_way = [&](Alternatives& of) {
+      const Alternative way = best_packed_anew(given, counts, within, of);
+      const bool has_degrees = given.of<EquipoiseOptions>().own_degrees && prices.degrees.size() > 1;
+      return has_degrees && !way.steps.empty() ? DegreeSearch(way, prices, of).run() : way;
+    };
+    Alternative way = best_way(looked_at);
+    if (way.options.of<EquipoiseOptions>().start != Start::best) {  // else no start was tried
       const std::int64_t moves = given.of<EquipoiseOptions>().moves;
-      Alternative made = packed_alike(packed, moves, alternatives);
+      Alternative made = packed_alike(way, moves, alternatives);
       if (made.seconds == kCannotRun)  // what is best for the first batches is not allowed on all
-        made = packed_alike(best_packed_anew(given, counts, within, alternatives), moves, alternatives);
+        made = packed_alike(best_way(alternatives), moves, alternatives);
       offer(std::move(made), best);
+      if (&looked_at == &alternatives) offer(std::move(way), best);  // few moves may be faster in full
     }
     if (!prices.steps_that_fit) continue;
     std::vector<std::int64_t> numbers = {2, 4, 8, 16}, windows = {1};

@@ -46,7 +46,7 @@ ErrorInterval interval_of(const json& node) {
   return {node["low"], node["high"], node["rows"], node["sources"]};
 }
 
-// Of the ratio of two such rows: policies of one layout, or two layouts.
+// The interval of the ratio of two such rows: of policies on one layout, or of two layouts.
 std::optional<ErrorInterval> interval_of_ratio(const StepFamily& steps, bool policies) {
   const json& kinds = table()["ratios"];
   const auto kind = std::ranges::find_if(
