@@ -119,8 +119,11 @@ class Program(unittest.TestCase):
         self.assertEqual([row["rank"] for row in found.ranking], [1, 2, 3, 4])
         self.assertEqual(len(found.page["names"]), 4)
         best = equipoise.tune(study, {"parallel.recompute": ["none"], "policies": ["plain-4d"]}, policies={"mine": equipoise.policy(plain, shard="adaptive")})
-        if best.ranking[0]["label"] == "mine":
-            self.assertEqual(equipoise.study(best.best)["mine"]["metrics"]["total_seconds"], best.ranking[0]["metrics"]["total_seconds"])
+        self.assertEqual([row["label"] for row in best.ranking], ["mine", "plain-4d"])  # sharding alone is what differs
+        self.assertEqual(equipoise.study(best.best)["mine"]["metrics"]["total_seconds"], best.ranking[0]["metrics"]["total_seconds"])
+        with self.assertWarnsRegex(UserWarning, "^mine is not ranked on the layout of plain-4d: "):
+            found = equipoise.tune(study, {"parallel.recompute": ["none"], "policies": ["plain-4d"]}, policies={"mine": fails})
+        self.assertEqual([row["label"] for row in found.ranking], ["plain-4d"])
         with self.assertRaisesRegex(ValueError, "^policies: expected a built-in policy among them, with which layouts are searched, found "):
             equipoise.tune({**study, "policies": [plain]}, SPACE)
 

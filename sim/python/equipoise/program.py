@@ -259,7 +259,7 @@ def tune(
         tuned = Tuned(text, found, page_data(folder, "out", "tune"))
         if functions and found is not None:
             tuned.found["ranking"], tuned.page["names"], tuned.best = rank_functions(
-                tuned.found, tuned.page["names"], found, searched, functions, [float(bound) for bound in bounds])
+                tuned.found, tuned.page["names"], found, searched, functions, [float(bound) for bound in bounds], directory)
         return tuned
 
 

@@ -31,15 +31,16 @@ def without_functions(
 
 
 def rank_functions(
-    found: Dict[str, Any], names: List[str], best: Dict[str, Any], searched: Dict[str, Any], functions: List[Dict[str, Any]], max_delay: Sequence[float]
+    found: Dict[str, Any], names: List[str], best: Dict[str, Any], searched: Dict[str, Any], functions: List[Dict[str, Any]], max_delay: Sequence[float],
+    directory: Any,
 ) -> Tuple[List[Dict[str, Any]], List[str], Dict[str, Any]]:
     """The ranking of a search with functions in it, the names of its places, and the first as a study. `best`: the search's own,
-    whose paths are absolute; `searched`: the study's values."""
+    whose paths are absolute; `searched`: the study's values, whose paths are relative to `directory`."""
     ranked = list(zip(found["ranking"], names, [best] * len(names)))
     base = (found["baseline"]["metrics"] or {}).get(RATE)
     for like, name in {json.dumps(row["layout"]): (row, name) for row, name in zip(found["ranking"], names)}.values():
-        on_layout = _on_layout(best, searched, like["layout"], found["baseline"]["label"], functions)
-        for row in study(on_layout).policies[1:]:
+        on_layout = _on_layout(best, searched, like["layout"], found["baseline"]["label"], functions, directory)
+        for row in study(on_layout, directory=directory or None).policies[1:]:
             metrics = row["metrics"] or {}
             late = any((metrics.get(key) or 0.0) > most for key, most in zip(DELAYS, max_delay))
             if row["status"] != "ok" or late:
@@ -54,13 +55,13 @@ def rank_functions(
 
 
 def _on_layout(
-    best: Dict[str, Any], searched: Dict[str, Any], layout: Mapping, baseline: str, functions: List[Dict[str, Any]]
+    best: Dict[str, Any], searched: Dict[str, Any], layout: Mapping, baseline: str, functions: List[Dict[str, Any]], directory: Any
 ) -> Dict[str, Any]:
     """The study on a layout of the ranking: its baseline and the functions."""
     own = {key: searched[key] for key in ("parallel", "schedule") if key in searched}
     if "parallel.virtual_pipeline" in layout and own.get("schedule") in ("1f1b", "interleaved-1f1b"):
         del own["schedule"]  # the default, which follows from the number of chunks
     values = {**{key: best[key] for key in best if key not in ("parallel", "schedule", "export_row")}, **own, "baseline": baseline}
-    opened, _ = open_study({**values, "policies": searched["policies"]}, layout, None, None)
+    opened, _ = open_study({**values, "policies": searched["policies"]}, layout, None, directory or None)
     row = json.loads(opened.text)["policies"][opened.labels.index(baseline)]
     return {**json.loads(opened.text), "policies": [row, *functions]}
