@@ -48,11 +48,12 @@ COUNTS = ("", "figures", "ours agrees", "fewest choices agrees", "null model agr
 def score_of(tables):
     figures = figures_of(tables)
     pairs = [(paper, (f, said)) for (paper, f), said in zip(figures, null_says(figures))]
-    ratios = [(paper, pair) for paper, pair in pairs if pair[0].is_ratio and "now" in pair[0].counted]
+    now = [(paper, pair) for paper, pair in pairs if "now" in pair[0].counted]
+    ratios = [(paper, pair) for paper, pair in now if pair[0].is_ratio]
     names = dict.fromkeys(paper for paper, _ in ratios)
     before = [f for _, f in figures if f.is_ratio and "before" in f.counted]
     old, null = (sum(f.agreed_by(say(f), either_side=True) for f in before) for say in (lambda f: f.ours, lambda f: 1.0))
-    rest = [pair for _, pair in pairs if not pair[0].is_ratio]
+    rest = [pair for _, pair in now if not pair[0].is_ratio]
     return [
         "## Score",
         "",
@@ -74,7 +75,7 @@ def score_of(tables):
         END.strip(),
         "",
         *lines_of(COUNTS, counts("no ratios: seconds, memory, balance", rest),
-                  *(counts(f"{how}, of all", [pair for _, pair in pairs if pair[0].how == how]) for how in ("predicted", "fitted", "by construction"))),
+                  *(counts(f"{how}, of all", [pair for _, pair in now if pair[0].how == how]) for how in ("predicted", "fitted", "by construction"))),
     ]
 
 
