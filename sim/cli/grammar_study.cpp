@@ -107,10 +107,10 @@ void add_job_options(CLI::App& command, JobOptions& job) {
   of_job(command.add_option("--window", job.window, "Tokens of a window")->capture_default_str());
   of_job(
       command.add_option("--framework", job.framework, "Preset (`list frameworks`)")->capture_default_str());
-  of_job(command
-             .add_option("--policies", job.policies,
-                         "Rows; by default what the framework does, one of each paper's and equipoise")
-             ->delimiter(','));
+  command
+      .add_option("--policies", job.policies,
+                  "With --model: rows; by default what the framework does, one of each paper's and equipoise")
+      ->delimiter(',');
 }
 
 void add_init(CLI::App& program, int& status) {
