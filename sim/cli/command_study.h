@@ -2,52 +2,11 @@
 #pragma once
 
 #include <atomic>
-#include <cstdint>
 #include <iosfwd>
-#include <nlohmann/json.hpp>
-#include <string>
-#include <vector>
 
-#include "sim/cli/job.h"
-#include "sim/cli/simulation.h"
-#include "sim/limits/memory_limit.h"
+#include "sim/cli/study_options.h"
 
 namespace equipoise {
-
-struct StudyOptions : SimulationOptions {
-  std::string file;  // the job's study if empty
-  JobOptions job;
-  nlohmann::json content;          // of the file or the job, once it is read
-  std::string measured_step, row;  // seconds or a log, and the measured row (or the baseline); may be empty
-  std::vector<std::string> set;    // key.path=value
-  std::vector<std::string> sweep;  // key.path=a,b,c: all combinations run
-  int seeds = 0;                   // number of seeds of the trace, counted from its own; 0 runs only its own
-  std::string out;                 // directory; nothing is written if empty
-  std::string shard;    // "i/n": a share of a sweep's cases, into out/shard-i-of-n; else by rank, or all
-  bool resume = false;  // a sweep skips cases that `out` has
-  std::string fidelity = "stage";
-  bool no_fold_tp = false;  // op fidelity: every GPU has its own tasks
-  bool contention = false;  // op fidelity: flows share links
-  double jitter = 0;        // op fidelity: relative standard deviation
-  std::uint64_t jitter_seed = 0;
-  std::string stragglers;      // op fidelity: GPU:SPEED,...
-  int timeline_steps = 1;      // with out: for every policy
-  bool timeline_gzip = false;  // compressed
-  // Comma-separated numbers, or "all". The default is all; at op fidelity, where every kernel is drawn, it is
-  // the first lane and the first stage.
-  std::string timeline_lanes, timeline_stages, timeline_ranks;
-  std::string timeline_counters = "memory,tokens";  // or none
-  bool chakra = false;         // with out, op fidelity: Chakra execution traces of every policy's first step
-  bool ignore_memory = false;  // also times rows that do not fit in memory, and marks them
-  double max_delay = 1;        // iterations: the largest mean delay of a row that is called fastest
-  std::string tokens;          // tokens of the job whose time and price are printed: 2T; none if empty
-  bool wide = false;           // all columns
-  bool notes = false;          // all notes, not only the warnings
-  bool verify = false;         // checks plans, times and sums once more
-  std::string version;         // the program's, for the receipt
-  std::int64_t max_cases = kDefaultCases;   // of a sweep
-  double max_output_GB = kDefaultOutputGB;  // limit for each case, in out
-};
 
 // Prints the comparison (of a sweep: one table, a line per case and policy) and writes the results. All cases
 // of a sweep are read and checked before any runs; what only running one finds (a trace that is too short)

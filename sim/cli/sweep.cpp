@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <iomanip>
 #include <ostream>
-#include <set>
 #include <sstream>
 
 #include "policies/base/csv.h"
@@ -13,112 +11,16 @@
 #include "policies/base/text.h"
 #include "sim/cli/command_merge.h"
 #include "sim/cli/merged_parts.h"
+#include "sim/report/receipt.h"
 #include "sim/report/result_csv.h"
+#include "sim/report/study_screen.h"
 #include "sim/report/summary_json.h"
 #include "sim/study/read/naming.h"
 #include "sim/study/row/details.h"
-#include "sim/study/study_inputs.h"
-#include "traces/json_object.h"
 
 namespace equipoise {
 
 using nlohmann::json;
-
-namespace {
-
-// Loads each profile once, so that a wrong name is found before any case runs.
-void check_profiles(const std::vector<StudyCase>& cases) {
-  std::set<std::string> known;
-  for (const StudyCase& c : cases) {
-    if (c.name.empty() || !known.insert(c.study.cluster.profile).second) continue;
-    (void)naming(c.name + ": " + c.study.file + ": cluster.profile",
-                 [&] { return Profile::load(c.study.cluster.profile); });
-  }
-}
-
-// Counts the cases before they are made: a few long lists give more than fit in memory.
-void check_case_count(const std::vector<std::string>& sweeps, std::int64_t most) {
-  double cases = 1;
-  for (const std::string& sweep : sweeps)
-    cases *= static_cast<double>(std::count(sweep.begin(), sweep.end(), ',') + 1);
-  if (cases <= static_cast<double>(most)) return;
-  std::ostringstream count;
-  count << std::fixed << std::setprecision(0) << cases;
-  throw UserError("--sweep: expected at most " + std::to_string(most) + " cases, found " + count.str() +
-                  "; fewer values, or --max-cases " + count.str());
-}
-
-// What one case holds until it has run.
-double case_bytes(const StudyCase& c) {
-  std::size_t bytes = sizeof(StudyCase) + c.name.size() + c.study.policies.size() * sizeof(PolicyRun);
-  for (const std::string& assignment : c.assignments) bytes += sizeof(std::string) + assignment.size();
-  return static_cast<double>(bytes);
-}
-
-}  // namespace
-
-std::vector<StudyCase> read_cases(const json& file, const std::string& path,
-                                  const std::vector<std::string>& set, const std::vector<std::string>& sweeps,
-                                  std::int64_t max_cases, const MemoryLimit& limit) {
-  check_case_count(sweeps, max_cases);
-  std::vector<StudyCase> cases(1);
-  cases.front().assignments = set;
-  for (const std::string& sweep : sweeps) {
-    const std::size_t equals = sweep.find('=');
-    if (equals == std::string::npos || equals + 1 == sweep.size())
-      throw UserError("--sweep " + sweep + ": expected key=a,b,c, e.g. batch.context_window=64K,128K");
-    const std::string key = sweep.substr(0, equals);
-    if (const auto first = std::find_if(sweeps.begin(), sweeps.end(),
-                                        [&](const std::string& s) { return s.rfind(key + "=", 0) == 0; });
-        &*first != &sweep)
-      throw UserError("--sweep " + key + ": expected each key once, found " + *first + " and " + sweep);
-    std::vector<StudyCase> product;
-    for (const StudyCase& base : cases) {
-      std::istringstream values(sweep.substr(equals + 1));
-      for (std::string value; std::getline(values, value, ',');) {
-        StudyCase next = base;
-        const std::string assignment = sweep.substr(0, equals + 1) + value;
-        next.assignments.push_back(assignment);
-        if (!next.name.empty()) next.name += ' ';
-        next.name += printable(assignment);
-        product.push_back(std::move(next));
-      }
-    }
-    cases = std::move(product);
-  }
-  for (StudyCase& c : cases) {
-    const auto read = [&] {
-      const json content = file_of(c, file);
-      c.study = c.name.empty() ? parse_study(content, path) : parse_case(content, path);
-    };
-    c.name.empty() ? read() : naming(c.name, read);
-    if (&c == &cases.front())
-      require_memory("--sweep: " + std::to_string(cases.size()) + " cases",
-                     case_bytes(c) * static_cast<double>(cases.size()), limit, "fewer values");
-  }
-  check_profiles(cases);
-  std::vector<Study*> possible;
-  for (StudyCase& c : cases)
-    if (c.study.impossible.empty()) possible.push_back(&c.study);
-  if (cases.size() > 1) use_one_rule(possible);
-  if (possible.empty()) throw UserError(cases.front().name + ": " + cases.front().study.impossible);
-  return cases;
-}
-
-json file_of(const StudyCase& c, json file) {
-  set_study_keys(file, c.assignments);
-  return file;
-}
-
-void check_folders(const std::vector<StudyCase>& cases) {
-  std::map<std::string, std::string> case_of;
-  for (const StudyCase& c : cases) {
-    const auto [known, is_new] = case_of.emplace(file_name(c.name), c.name);
-    if (!is_new && known->second != c.name)
-      throw UserError("--sweep: " + known->second + " and " + c.name +
-                      ": expected a folder of --out for each, found " + known->first + " for both");
-  }
-}
 
 CaseText case_text(const std::string& name, const Study& study, const StudyResult& result, json page) {
   CaseText text{sweep_case(name, study, result), summary_json(study, result), "", {}, std::move(page)};
@@ -213,6 +115,107 @@ void SweepJournal::add(std::size_t number, const CaseText& text) {
 void SweepJournal::remove() const {
   std::error_code ignored;
   std::filesystem::remove(lines_.path(), ignored);
+}
+
+// Everything that decides what is written. A journal of anything else is refused.
+static json journal_key(const std::vector<StudyCase>& cases, const StudyOptions& options,
+                        const AskedStudy& asked, const Share& share) {
+  json key = {
+      {"study", asked.file},
+      {"set", asked.set},
+      {"fidelity", options.fidelity},
+      {"fold_tp", !options.no_fold_tp},
+      {"contention", options.contention},
+      {"jitter", {options.jitter, options.jitter_seed}},
+      {"stragglers", options.stragglers},
+      {"timelines",
+       {options.timeline_steps, options.timeline_lanes, options.timeline_stages, options.timeline_ranks,
+        options.timeline_counters}},
+      {"timeline_gzip", options.timeline_gzip},
+      {"chakra", options.chakra},
+      {"ignore_memory", options.ignore_memory},
+      {"limits", {options.max_memory_GB, options.max_output_GB}},  // a case beyond the limits is refused
+      {"cases", json::array()}};
+  key["inputs"] = json::object();
+  const std::string folder = std::filesystem::path(asked.path).parent_path().string();
+  for (const StudyCase& c : cases) {
+    key["cases"].push_back(c.name);
+    add_hashes_of_files(file_of(asked.file, c.assignments), folder, key["inputs"]);
+  }
+  if (options.seeds > 0) key["seeds"] = options.seeds;
+  if (!share.is_all()) key["share"] = {share.index, share.count};
+  return key;
+}
+
+Sweep::Sweep(const std::vector<StudyCase>& cases, const StudyOptions& options, const AskedStudy& asked,
+             std::ostream& out)
+    : cases_(cases),
+      options_(options),
+      share_(chosen_share(options.shard)),
+      folder_(options.out),
+      printer_(options.format, options.seeds > 0, out) {
+  if (!share_.is_all() && folder_.empty())
+    throw UserError("--shard, mpirun and srun need --out DIR, from which `equipoise merge` takes the shares");
+  if (!share_.is_all()) folder_ = (std::filesystem::path(folder_) / share_.folder()).string();
+  if (!folder_.empty())
+    journal_ = std::make_unique<SweepJournal>((std::filesystem::path(folder_) / kSweepJournal).string(),
+                                              journal_key(cases, options, asked, share_), options.resume);
+}
+
+int Sweep::run(CaseRunner& runner, std::ostream& log) {
+  std::size_t finished = 0, mine = 0;
+  for (std::size_t i = 0; i < cases_.size(); ++i) mine += share_.has(i) ? 1 : 0;
+  TimeLeft left;
+  std::string time;  // the time that was printed last
+  try {
+    for (std::size_t i = 0; i < cases_.size(); ++i) {
+      if (!share_.has(i)) continue;
+      if (std::string text = left.text(static_cast<double>(finished) / static_cast<double>(mine));
+          !text.empty())
+        time = std::move(text);
+      const std::string place = "case " + std::to_string(finished + 1) + " of " + std::to_string(mine) +
+                                (time.empty() ? ", " : ", " + time + ", ");
+      naming(cases_[i].name, [&] { finish(i, place, runner); });
+      ++finished;
+    }
+  } catch (const Interrupted&) {
+    log << "interrupted: " << finished << " of " << counted(mine, "case") << " finished"
+        << (journal_ ? "; --resume goes on from there" : "") << '\n';
+  }
+  print(finished, log);
+  if (finished < mine) return kInterrupted;
+  if (share_.is_all() && journal_) journal_->remove();
+  if (!share_.is_all() && !options_.quiet)
+    log << "shard " << share_.index << '/' << share_.count << ": " << mine << " of "
+        << counted(cases_.size(), "case") << "; `equipoise merge OUT " << options_.out
+        << "` puts those of all shards together\n";
+  return runner.verified() ? 0 : 1;
+}
+
+void Sweep::print(std::size_t finished, std::ostream& log) {
+  if (share_.is_all()) {
+    if (!folder_.empty() && finished > 0) printer_.write(folder_);
+    printer_.finish();
+  }
+  if (const std::string note = printer_.page().gpus_note(); !note.empty())
+    log << "note: " << printable(note) << '\n';
+  if (!options_.notes) print_warnings(warnings_, warnings_.size(), log);
+}
+
+void Sweep::finish(std::size_t i, const std::string& place, CaseRunner& runner) {
+  if (const CaseText* known = journal_ ? journal_->find(i) : nullptr) return printer_.add(*known);
+  const StudyCase& c = cases_[i];
+  const StudyResult result = runner.run(c, folder_, place);
+  const CaseText text =
+      case_text(c.name, c.study, result, case_of_page(c.assignments, file_name(c.name), c.study, result));
+  for (Warning& warning :
+       noted_of(c.study, result).warnings)  // the first of each kind; the table has the others
+    if (text.table.reasons.find(warning.text) == std::string::npos &&
+        std::ranges::find(warnings_, warning.kind, &Warning::kind) == warnings_.end())
+      warnings_.push_back({warning.kind, c.name + ": " + warning.text});
+  printer_.add(text);
+  if (result.incomplete) throw Interrupted();
+  if (journal_) journal_->add(i, text);
 }
 
 int merge_sweep(const MergeOptions& options, const std::vector<std::string>& folders, std::ostream& out) {

@@ -1,47 +1,27 @@
-// The cases of a sweep: what is read before any runs, and what is kept of each that has finished. A finished
-// case is kept as text in all formats, is written as a line of a journal once its folder is whole (so it
-// survives when the process is killed), and is printed at the end of the sweep. --resume and `merge` read the
-// journal.
+// A sweep: its cases run one after the other. A finished case is kept as text in all formats, is written as a
+// line of a journal once its folder is whole (so it survives when the process is killed), and is printed at
+// the end of the sweep. --resume and `merge` read the journal.
 #pragma once
 
 #include <cstdint>
 #include <iosfwd>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "sim/cli/case_run.h"
 #include "sim/cli/commands.h"
-#include "sim/limits/memory_limit.h"
 #include "sim/report/line_journal.h"
 #include "sim/report/seed_spread.h"
 #include "sim/report/study_table.h"
 #include "sim/report/sweep_page.h"
-#include "sim/study/read/study.h"
+#include "sim/study/share.h"
 
 namespace equipoise {
 
 struct MergeOptions;
-
-// One study of a sweep, or the only study.
-struct StudyCase {
-  std::vector<std::string> assignments;
-  std::string name;  // "key=a key=b"; empty without a sweep
-  Study study;
-};
-
-// All combinations of the sweeps ("key=a,b,c"), the last one varying fastest. `file` is the study's, and
-// `path` its path for messages and relative paths. All are read before any runs, because a wrong value in the
-// last should not be found after hours. A case whose values are valid but do not go together (a TP degree
-// that does not divide the heads) does not affect the others, unless no case remains.
-std::vector<StudyCase> read_cases(const nlohmann::json& file, const std::string& path,
-                                  const std::vector<std::string>& set, const std::vector<std::string>& sweeps,
-                                  std::int64_t max_cases, const MemoryLimit& limit);
-
-nlohmann::json file_of(const StudyCase& c, nlohmann::json file);
-
-// Refuses cases that would overwrite each other's files.
-void check_folders(const std::vector<StudyCase>& cases);
 
 // One case in all formats, as it is printed here or when the shards of a sweep are merged.
 struct CaseText {
@@ -103,6 +83,29 @@ class SweepJournal {
  private:
   std::map<std::size_t, CaseText> finished_;
   LineJournal lines_;
+};
+
+// The cases of this process's share. Each is kept in the journal when it finishes and printed at the end.
+class Sweep {
+ public:
+  Sweep(const std::vector<StudyCase>& cases, const StudyOptions& options, const AskedStudy& asked,
+        std::ostream& out);
+
+  // Returns the status of the command: 0, 1 if a check of --verify failed, or 130 after an interruption,
+  // which also prints the finished cases.
+  int run(CaseRunner& runner, std::ostream& log);
+
+ private:
+  void finish(std::size_t i, const std::string& place, CaseRunner& runner);
+  void print(std::size_t finished, std::ostream& log);
+
+  const std::vector<StudyCase>& cases_;
+  const StudyOptions& options_;
+  Share share_;
+  std::string folder_;
+  SweepPrinter printer_;
+  std::vector<Warning> warnings_;  // for all cases
+  std::unique_ptr<SweepJournal> journal_;
 };
 
 // Copies the cases of all shards of a sweep into one folder and prints them as one sweep.

@@ -1,0 +1,130 @@
+#include "sim/cli/case_run.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <ostream>
+
+#include "policies/base/error.h"
+#include "policies/base/files.h"
+#include "policies/base/text.h"
+#include "sim/cli/command_verify.h"
+#include "sim/report/receipt.h"
+#include "sim/report/study_outputs.h"
+#include "sim/report/words/words.h"
+#include "sim/study/check_result.h"
+#include "sim/study/estimate.h"
+#include "sim/study/row/details.h"
+
+namespace equipoise {
+namespace {
+
+SavedRun saved_run(const StudyCase& c, const AskedStudy& asked, const StudyOptions& options) {
+  return {options.version, asked.path, file_of(asked.file, c.assignments),
+          nlohmann::json{{"fidelity", options.fidelity},
+                         {"fold_tp", !options.no_fold_tp},
+                         {"contention", options.contention},
+                         {"jitter", options.jitter},
+                         {"jitter_seed", options.jitter_seed},
+                         {"stragglers", options.stragglers},
+                         {"ignore_memory", options.ignore_memory}}};
+}
+
+}  // namespace
+
+void print_warnings(const std::vector<Warning>& warnings, std::size_t most, std::ostream& log) {
+  const std::size_t shown = std::min(most, warnings.size());
+  for (std::size_t i = 0; i < shown; ++i) log << "warning: " << printable(warnings[i].text) << '\n';
+  if (shown < warnings.size())
+    log << "warning: " << counted(warnings.size() - shown, "more warning") << " (--notes)\n";
+}
+
+struct CaseRunner::Checked : CheckedResult {
+  nlohmann::json receipt;  // with --out
+};
+
+// If the case cannot run at all, its rows are refused and the other cases keep their results.
+CaseRunner::Checked CaseRunner::checked(const StudyCase& c) const {
+  if (!c.study.impossible.empty()) return {{refused_study(c.study, c.study.impossible), {}}, {}};
+  std::optional<StudyInputs> inputs;
+  RunStudyOptions run = run_;  // the estimate may let this case's rows run in turn
+  try {
+    for (const PolicyRun& row : c.study.policies)
+      if (options_.chakra && layout_of(c.study, row).evens_out_stages())
+        throw UserError(c.study.file, ": ", row.label,
+                        ".stage_attention_exchange: expected false with --chakra, found true");
+    inputs = load_inputs(c.study);
+    check_estimate(c.study, inputs->documents, run, limit_, options_.max_output_GB);
+  } catch (const UserError& e) {
+    if (c.name.empty()) throw;
+    return {{refused_study(c.study, e.what()), {}}, {}};
+  }
+  if (!options_.out.empty())  // before work whose result could not be written
+    for (const StudyOutput& output : study_outputs())
+      require_no_input((std::filesystem::path(options_.out) / file_name(c.name) / output.file).string());
+  Checked done{run_checked(c.study, *inputs, run, options_.verify), {}};
+  if (!options_.out.empty() && !done.result.incomplete)  // because no other run would repeat it
+    done.receipt = receipt_of(saved_run(c, asked_, options_), c.study, *inputs, done.result, done.checks);
+  return done;
+}
+
+CaseRunner::Checked CaseRunner::with_progress(const StudyCase& c, const std::string& place) {
+  const ProgressLine progress(log_, !options_.quiet);
+  std::string row;
+  std::optional<TimeLeft> left;
+  std::size_t begun = 0;
+  // Rows take milliseconds or minutes, so the number of finished rows does not predict the time left.
+  run_.progress = [&](const std::string& label) {
+    row = concatenated(place, c.name.empty() ? "" : c.name + ": ", label, ", row ", ++begun, " of ",
+                       c.study.policies.size());
+    left.emplace();
+    progress.show(row);
+  };
+  run_.progress_of_row = [&](double share) {
+    if (const std::string text = left->text(share); !text.empty()) progress.show(row + ": " + text);
+  };
+  return checked(c);
+}
+
+void CaseRunner::print_notes(const StudyCase& c, const StudyResult& result) const {
+  if (options_.notes) {
+    const std::string which = c.name.empty() ? "note: " : "note: " + c.name + ": ";
+    const auto add_notes = [&](const Notes& notes) {
+      for (const Note& note : notes) log_ << which << printable(text_of(note)) << '\n';
+    };
+    add_notes(c.study.notes);
+    add_notes(result.notes);
+    if (result.network_note) add_notes({*result.network_note});
+    for (const PolicyResult& policy : result.policies) add_notes(policy.notes);
+  } else if (c.name.empty() && (options_.format != Format::table || options_.wide)) {
+    print_warnings(noted_of(c.study, result).warnings, kWarningsShown,
+                   log_);  // the first output already has them
+  }
+}
+
+// Prints the checks to stderr, like notes.
+void CaseRunner::print_checks_of(const Checked& done) {
+  const bool hold =
+      std::ranges::all_of(done.checks, [](const Check& check) { return check.holds.value_or(true); });
+  if (!hold || !options_.quiet) print_checks(done.checks, Format::table, log_);
+  verified_ = verified_ && hold;
+}
+
+StudyResult CaseRunner::run(const StudyCase& c, const std::string& folder, const std::string& place) {
+  std::optional<StagedFolder> staged;
+  if (!folder.empty()) {
+    staged.emplace(std::filesystem::path(folder) / file_name(c.name), "--out");
+    run_.details.directory = staged->path().string();
+  }
+  Checked done = with_progress(c, place);
+  print_notes(c, done.result);
+  if (staged) {
+    write_outputs(staged->path().string(), c.study, done.result, done.receipt);
+    staged->commit();
+  }
+  if (options_.verify) print_checks_of(done);
+  return std::move(done.result);
+}
+
+}  // namespace equipoise
