@@ -120,9 +120,12 @@ void check_parts(const RunStudyOptions& run, const Study& study) {
 
 void print_study(const StudyOptions& options, const Study& study, const StudyResult& result,
                  std::ostream& out) {
+  const auto width = static_cast<std::size_t>(
+      std::clamp(terminal_columns(int{kScreenWidth}), int{kLeastScreenWidth}, int{kScreenWidth}));
   if (options.format == Format::table)
-    out << (options.wide ? study_table(study, result)
-                         : study_screen(study, result, {options.out, options.set, words_of(options.job)}));
+    out << (options.wide
+                ? study_table(study, result)
+                : study_screen(study, result, {options.out, options.set, words_of(options.job), width}));
   else if (options.format == Format::json)
     out << summary_json(study, result).dump(2) << '\n';
   else
