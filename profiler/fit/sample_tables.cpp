@@ -323,8 +323,14 @@ std::optional<AttentionSample> attention_row(const CsvTable& table, std::size_t 
   sample.heads = heads_of(table, row, notes);
   const auto queries = static_cast<std::int64_t>(count_cell(table, row, "seq_q", 0));
   const auto keys = static_cast<std::int64_t>(count_cell(table, row, "seq_kv", static_cast<double>(queries)));
-  if (sample.pass.empty() || queries < 1 || keys < 1 || sample.heads.head_dim < 1) {
+  const AttentionHeads& heads = sample.heads;
+  if (sample.pass.empty() || queries < 1 || keys < 1 ||
+      std::min({heads.head_dim, heads.query_heads, heads.kv_heads}) < 1) {
     reason = sample.pass.empty() ? "direction not stated" : "no shape";
+    return std::nullopt;
+  }
+  if (heads.query_heads % heads.kv_heads != 0) {
+    reason = concatenated("n_kv_heads ", heads.kv_heads, " does not divide n_q_heads ", heads.query_heads);
     return std::nullopt;
   }
   const std::optional<bool> causal = is_causal(table.text(row, "mask"));

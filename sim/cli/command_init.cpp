@@ -17,12 +17,12 @@ int run_init_command(const InitOptions& options, std::ostream& out, std::ostream
   run.stop = &stop;
   const JobStudy job = study_of_job(options.job, run);
   if (!job.has_layout) throw UserError(text_of(job.fits));
-  log << text_of(job.fits) << '\n' << text_of(job.assumed) << '\n';
   const std::string text = job.file.dump(2) + '\n';
   if (options.out.empty())
     out << text;
   else
     write_file_atomically(options.out, text);
+  log << text_of(job.fits) << '\n' << text_of(job.assumed) << '\n';
   return 0;
 }
 

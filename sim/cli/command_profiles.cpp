@@ -135,7 +135,7 @@ void print_provenance(const Profile& profile, std::ostream& out) {
     const json& table = *view.table;
     const json provenance = table.value("provenance", json::object());
     out << "\n" << view.path << ": " << provenance.value("kind", std::string("?"));
-    if (provenance.contains("samples")) out << ", " << provenance["samples"].dump() << " samples";
+    if (provenance.contains("samples")) out << ", " << printable(provenance["samples"].dump()) << " samples";
     if (provenance.contains("borrowed_from") && provenance.value("kind", std::string()) != "calibrated")
       out << ", borrowed from " << text_of(provenance["borrowed_from"]);
     const std::string source = provenance.contains("source") ? text_of(provenance["source"]) : "";

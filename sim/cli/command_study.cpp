@@ -22,11 +22,18 @@
 namespace equipoise {
 namespace {
 
+// In a terminal of this width, at most as wide as the first output is by itself.
+std::size_t screen_width() {
+  return static_cast<std::size_t>(
+      std::clamp(terminal_columns(int{kScreenWidth}), int{kLeastScreenWidth}, int{kScreenWidth}));
+}
+
 void print_study(const StudyOptions& options, const AskedStudy& asked, const Study& study,
                  const StudyResult& result, std::ostream& out) {
-  if (options.format == Format::table)
-    out << (options.wide ? study_table(study, result)
-                         : study_screen(study, result, {options.out, asked.set, words_of(options.job)}));
+  if (options.format == Format::table && options.wide)
+    out << study_table(study, result);
+  else if (options.format == Format::table)
+    out << study_screen(study, result, {options.out, asked.set, words_of(options.job), screen_width()});
   else if (options.format == Format::json)
     out << summary_json(study, result).dump(2) << '\n';
   else

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <filesystem>
 #include <functional>
 #include <limits>
@@ -11,7 +12,6 @@
 #include <optional>
 #include <ostream>
 #include <span>
-#include <thread>
 
 #include "policies/base/error.h"
 #include "policies/base/files.h"
@@ -26,6 +26,7 @@
 #include "sim/study/estimate.h"
 #include "sim/study/models.h"
 #include "sim/tune/journal.h"
+#include "sim/tune/time_limit.h"
 #include "sim/tune/tune_page.h"
 #include "traces/json_object.h"
 #include "traces/json_text.h"
@@ -84,8 +85,8 @@ json asked_of(const TuneJob& job) {
   return asked;
 }
 
-// "1,234 of 10,000 candidates, best 5,012 tokens/s/GPU, about 0:35 left", at the pace so far and at most
-// until the minutes are over.
+// "1,234 of 10,000 candidates, best 5,012 tokens/s/GPU, about 0:35 left", at the pace since the first of them
+// and at most until the minutes are over.
 class SearchProgress {
  public:
   SearchProgress(std::ostream& log, bool wanted, std::int64_t gpus, double minutes)
@@ -95,24 +96,35 @@ class SearchProgress {
         begin_(std::chrono::steady_clock::now()) {}
 
   void show(std::int64_t tried, std::int64_t most, double seconds_per_token) {
-    const std::chrono::duration<double> since = std::chrono::steady_clock::now() - begin_;
-    const double pace = since.count() / static_cast<double>(std::max<std::int64_t>(1, tried));
-    const double rest = pace * static_cast<double>(std::max<std::int64_t>(0, most - tried));
-    const auto left =
-        static_cast<std::int64_t>(std::clamp(most_seconds_ - since.count(), 0.0, std::max(0.0, rest)));
-    const std::string seconds = std::to_string(left % 60);
+    using Seconds = std::chrono::duration<double>;
+    const auto now = std::chrono::steady_clock::now();
+    if (first_tried_ < 0) {  // layouts were looked at until now, and a journal may have told of candidates
+      first_tried_ = tried;
+      first_ = now;
+    }
     std::string text = grouped(tried) + " of " + counted(most, "candidate");
     if (seconds_per_token > 0)
       text += ", best " + grouped(static_cast<std::int64_t>(1 / seconds_per_token / gpus_)) + " tokens/s/GPU";
-    line_.show(text + ", about " + std::to_string(left / 60) + ":" + (seconds.size() < 2 ? "0" : "") +
-               seconds + " left");
+    double left = std::max(0.0, most_seconds_ - Seconds(now - begin_).count());
+    if (const std::int64_t timed = tried - first_tried_; timed >= kFewestTimed)
+      left = std::min(left, Seconds(now - first_).count() / static_cast<double>(timed) *
+                                static_cast<double>(std::max<std::int64_t>(0, most - tried)));
+    if (std::isfinite(left)) {
+      const auto whole = static_cast<std::int64_t>(left);
+      const std::string seconds = std::to_string(whole % 60);
+      text += ", about " + std::to_string(whole / 60) + (seconds.size() < 2 ? ":0" : ":") + seconds + " left";
+    }
+    line_.show(text);
   }
 
  private:
+  static constexpr std::int64_t kFewestTimed = 16;  // the first candidates fill caches
+
   ProgressLine line_;
   double gpus_;
   double most_seconds_;
-  std::chrono::steady_clock::time_point begin_;
+  std::chrono::steady_clock::time_point begin_, first_;
+  std::int64_t first_tried_ = -1;
 };
 
 // What a search is for, from the options of `tune` or the journals of its shards.
@@ -222,26 +234,6 @@ void print_search(const TuneReport& report, Format format, std::ostream& out) {
     out << tune_csv(report);
 }
 
-// Sets a flag when the user interrupts or the minutes are over; 0 minutes never end.
-class TimeLimit {
- public:
-  TimeLimit(const std::atomic<bool>& interrupted, double minutes)
-      : thread_([this, &interrupted, minutes](const std::stop_token& stop) {
-          const auto begin = std::chrono::steady_clock::now();
-          while (!stop.stop_requested() && !over_) {
-            const std::chrono::duration<double, std::ratio<60>> since =
-                std::chrono::steady_clock::now() - begin;
-            if (interrupted || (minutes > 0 && since.count() > minutes)) over_ = true;
-            std::this_thread::sleep_for(std::chrono::milliseconds(over_ ? 0 : 20));
-          }
-        }) {}
-  [[nodiscard]] const std::atomic<bool>& over() const { return over_; }
-
- private:
-  std::atomic<bool> over_ = false;
-  std::jthread thread_;
-};
-
 // Keeps the journal of an earlier search next to the new one, since it may have taken hours.
 void set_aside(const std::string& journal, std::ostream& log) {
   if (!has_whole_line(journal)) return;
@@ -253,18 +245,14 @@ void set_aside(const std::string& journal, std::ostream& log) {
 }
 
 SearchResult searched(const TuneJob& job, Journal* journal, double minutes, bool quiet, std::ostream& log) {
-  const TimeLimit time(*job.search.run.stop, minutes);
   SearchProgress progress(log, !quiet, job.gpus, minutes);
   SearchOptions options = job.search;
-  options.interrupt = options.run.stop;
-  options.run.stop = &time.over();
+  options.minutes = minutes;
   options.progress = [&](std::int64_t tried, std::int64_t most, double seconds) {
     progress.show(tried, most, seconds);
   };
-  SearchResult found = search(job.candidates, job.inputs, options, journal);
-  if (!found.interrupted) return found;
-  found.interrupted = *job.search.run.stop;
-  found.timed_out = !found.interrupted;
+  const SearchResult found = search(job.candidates, job.inputs, options, journal);
+  if (!found.interrupted && !found.timed_out) return found;
   log << (found.interrupted ? "interrupted after " : "the time is over after ")
       << counted(found.tried.size(), "candidate")
       << (journal == nullptr ? "" : "; --resume goes on from there") << '\n';
@@ -276,8 +264,8 @@ bool what_if_over(const TuneJob& job, const SearchResult& found, double minutes,
                   std::vector<WhatIf>& what_if) {
   constexpr double kShare = 0.25;
   const std::atomic<bool>& interrupted = *options.run.stop;
-  const TimeLimit time(interrupted, kShare * minutes);
-  options.run.stop = &time.over();
+  std::optional<TimeLimit> time;
+  if (minutes > 0) options.run.stop = &time.emplace(&interrupted, kShare * minutes).over();
   try {
     sensitivity(job.candidates, found, job.inputs, options, what_if);
   } catch (const Interrupted&) {
@@ -377,7 +365,7 @@ int run_tune_command(const TuneOptions& options, std::ostream& out, std::ostream
   if (!share.is_all()) folder /= share.folder();
   TuneJob job = job_of(request_of(options), options.max_memory_GB);
   if (options.space.empty() && !options.quiet)
-    log << "note: no --space, so this one: " << space_json(job.space).dump() << '\n';
+    log << "note: no --space, so this one: " << printable(space_json(job.space).dump()) << '\n';
   Layout all;  // the number of GPUs is the same for every layout
   all.data = static_cast<int>(job.gpus);
   Notes notes = unlikely_cluster(job.study.cluster, all, job.inputs.profile);

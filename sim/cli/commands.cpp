@@ -1,5 +1,6 @@
 #include "sim/cli/commands.h"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -72,14 +73,14 @@ int threads_of(int jobs) {
   return jobs > 0 ? jobs : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
 }
 
-int terminal_columns() {
-  constexpr int kDefault = 100;
+int terminal_columns(int otherwise) {
   const char* const text = std::getenv("COLUMNS");
-  if (text == nullptr) return kDefault;
-  const std::string_view view(text);
+  const std::string_view view(text == nullptr ? "" : text);
   int columns = 0;
-  const std::from_chars_result parsed = std::from_chars(view.data(), view.data() + view.size(), columns);
-  return parsed.ec == std::errc{} && columns > 0 ? columns : kDefault;
+  if (std::from_chars(view.data(), view.data() + view.size(), columns).ec == std::errc{} && columns > 0)
+    return columns;
+  winsize size{};
+  return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : otherwise;
 }
 
 bool colors_wanted() {

@@ -32,8 +32,8 @@ double parse_tokens(std::string_view text, std::string_view option);
 // The number of threads that --jobs asks for: all cores if `jobs` is 0.
 int threads_of(int jobs);
 
-// Columns that a drawing on stdout may use: COLUMNS, else 100.
-int terminal_columns();
+// Columns that stdout has: COLUMNS, else the terminal's, else `otherwise`.
+int terminal_columns(int otherwise);
 
 // Whether to use colours: only on a terminal that has them, and only if NO_COLOR is not set.
 bool colors_wanted();

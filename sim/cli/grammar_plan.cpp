@@ -149,7 +149,7 @@ void add_schedule(CLI::App& program) {
   add_format_option(command, options->format);
   command.callback([options] {
     bound_memory(memory_limit(options->max_memory_GB));
-    options->columns = terminal_columns();
+    options->columns = terminal_columns(options->columns);
     options->color = colors_wanted();
     schedule_command(*options, std::cout, std::cerr);
   });

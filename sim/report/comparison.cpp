@@ -135,8 +135,9 @@ std::vector<Difference> differences_between(const json& before, const json& afte
   return list;
 }
 
-RowChange change_of(const PolicyResult& before, const PolicyResult& after, std::size_t batches) {
-  RowChange change{before.run.label, &before, &after, ratio_of(after, before, batches, {}), ""};
+RowChange change_of(const PolicyResult& before, const PolicyResult& after, std::size_t batches,
+                    const std::optional<ExpectedError>& model) {
+  RowChange change{before.run.label, &before, &after, ratio_of(after, before, batches, model), ""};
   const std::string was = name_of(before.status), is = name_of(after.status);
   const auto& [ratio, low, high, model_low, model_high] = change.ratio;
   if (was != is)
@@ -148,8 +149,9 @@ RowChange change_of(const PolicyResult& before, const PolicyResult& after, std::
   else if (change.ratio.tied().value_or(false))
     change.verdict = "tied";
   else
-    change.verdict = std::string(low ? "significantly " : "") + (*ratio > 1 ? "faster" : "slower") +
-                     (low ? "" : " (no interval)");
+    change.verdict = concatenated(low ? "significantly " : "", *ratio > 1 ? "faster" : "slower",
+                                  before.layout.gpus() == after.layout.gpus() ? "" : " per GPU",
+                                  low ? "" : " (no interval)");
   return change;
 }
 
@@ -171,6 +173,10 @@ std::string verdict_of_rows(const std::vector<RowChange>& rows) {
   return text;
 }
 
+std::int64_t gpus_of(const StudyResult& result) {
+  return result.policies.empty() ? 0 : result.policies.front().layout.gpus();
+}
+
 }  // namespace
 
 SavedComparison compare_saved(const SavedResult& before, const SavedResult& after) {
@@ -179,9 +185,13 @@ SavedComparison compare_saved(const SavedResult& before, const SavedResult& afte
   found.same_documents = one.trace_origin == other.trace_origin && one.documents == other.documents &&
                          one.tokens == other.tokens;
   const std::size_t batches = found.same_documents ? std::min(one.batches, other.batches) : 0;
+  found.same_gpus = gpus_of(one) == gpus_of(other);
+  if (one.expected_error && other.expected_error &&
+      one.expected_error->nearest == other.expected_error->nearest)
+    found.expected_error = other.expected_error;
   for (const PolicyResult& row : one.policies) {
     if (const PolicyResult* match = row_with_label(other, row.run.label))
-      found.rows.push_back(change_of(row, *match, batches));
+      found.rows.push_back(change_of(row, *match, batches, found.expected_error));
     else
       found.rows.push_back({row.run.label, &row, nullptr, {}, "only in the first"});
   }
@@ -232,10 +242,20 @@ std::string titles(const SavedResult& before, const SavedResult& after) {
   return title(before) + " -> " + title(after);
 }
 
-std::string document_note(const SavedComparison& found) {
-  return found.same_documents
-             ? "Both runs trained the same documents: intervals are a paired bootstrap of their steps."
-             : "The runs trained other documents: ratios have no interval.";
+// What the ratios are of, and what decides a tie.
+std::string ratio_note(const SavedResult& before, const SavedResult& after, const SavedComparison& found) {
+  std::string text =
+      found.same_documents
+          ? "Both runs trained the same documents: intervals are a paired bootstrap of their steps."
+          : "The runs trained other documents: ratios have no interval.";
+  if (!found.same_gpus)
+    text += concatenated(" The first used ", counted(gpus_of(before.result), "GPU"), ", the second ",
+                         gpus_of(after.result), ": ratios are per GPU.");
+  if (found.same_documents)
+    text += found.expected_error
+                ? " Two rows are also tied if the 90 % interval of the prediction of their ratio contains 1."
+                : " The error of the prediction of these ratios is not known, so that it decides no tie.";
+  return text;
 }
 
 }  // namespace
@@ -250,7 +270,7 @@ std::string comparison_text(const SavedResult& before, const SavedResult& after,
   for (const std::size_t left : {1U, 2U}) settings.align_left(left);
   for (const Difference& d : found.differences) settings.add({d.key, d.before, d.after});
   text += found.differences.empty() ? "Their settings do not differ.\n" : settings.text();
-  return text + "(simulated. " + document_note(found) + ")\n";
+  return text + "(simulated. " + ratio_note(before, after, found) + ")\n";
 }
 
 ordered_json comparison_json(const SavedResult& before, const SavedResult& after,
@@ -261,6 +281,7 @@ ordered_json comparison_json(const SavedResult& before, const SavedResult& after
   const auto side = [](const PolicyResult* row) -> ordered_json {
     if (row == nullptr) return nullptr;
     ordered_json node = {{"status", name_of(row->status)},
+                         {"gpus", row->layout.gpus()},
                          {"reason", row->reasons.empty() ? json(nullptr) : json(reason_text(row->reasons))}};
     const json metrics = metrics_json(row->metrics);
     for (const char* key : {"step_seconds", "tokens_per_second_per_gpu", "speedup", "peak_memory_bytes"})
@@ -278,6 +299,8 @@ ordered_json comparison_json(const SavedResult& before, const SavedResult& after
                     {"ratio", value(row.ratio.ratio)},
                     {"low", value(row.ratio.low)},
                     {"high", value(row.ratio.high)},
+                    {"model_low", value(row.ratio.model_low)},
+                    {"model_high", value(row.ratio.model_high)},
                     {"verdict", row.verdict}});
   for (const Difference& d : found.differences)
     differences.push_back({{"key", d.key}, {"first", d.before}, {"second", d.after}});
@@ -311,7 +334,7 @@ std::string comparison_page(const SavedResult& before, const SavedResult& after,
   for (const RowChange& row : found.rows) changes.push_back(cells_of(row));
   std::string headline = found.verdict;
   headline.replace(0, 1, 1, static_cast<char>(std::toupper(static_cast<unsigned char>(headline.front()))));
-  std::string content = html_head(titles(before, after), headline, {document_note(found)}, {}) +
+  std::string content = html_head(titles(before, after), headline, {ratio_note(before, after, found)}, {}) +
                         "<section id=\"changes\">\n<h2>Row by row</h2>\n" +
                         html_table("changes-table", header_of_pairs(), changes) + "</section>\n";
   for (const RowChange& row : found.rows)

@@ -1,8 +1,8 @@
 // Prints saved results (saved_result.h) again, and compares two of them.
 //
-// The ratio of a row is the speed of the second run over the first's, by seconds per token. Its interval is
-// the bootstrap of a study's speed-ups (sim/metrics/metrics.h) over the steps of both steps.csv, if both runs
-// trained the same documents.
+// The ratio of a row is the speed of the second run over the first's, as ratio_of has it. Its sampling
+// interval is over the steps of both steps.csv, if both runs trained the same documents. The interval of the
+// prediction is that of their kind of step, if both are of one kind.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -37,7 +37,8 @@ struct Difference {
 struct SavedComparison {
   std::vector<RowChange> rows;
   std::vector<Difference> differences;
-  bool same_documents = false;
+  bool same_documents = false, same_gpus = false;
+  std::optional<ExpectedError> expected_error;  // of both; none if unknown or of two kinds
   std::string verdict;  // one sentence
 };
 

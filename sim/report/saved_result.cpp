@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <optional>
 
 #include "policies/base/csv.h"
 #include "policies/base/error.h"
@@ -49,7 +50,37 @@ void read_memory(const json& memory, PolicyResult& row) {
     row.peak.parts.*part.bytes = value_or(memory, part.key, 0.0);
 }
 
-PolicyResult read_row(const json& saved, const std::string& where, int pipeline) {
+// A forged file may say anything, and a product of degrees is a number of GPUs.
+int degree_in(const json& study, const char* key, int otherwise) {
+  constexpr int kMostDegree = 1 << 15;
+  return std::clamp(value_or(study, key, otherwise), 1, kMostDegree);
+}
+
+Layout layout_in(const json& study) {
+  Layout layout;
+  layout.tensor = degree_in(study, "tensor", 1);
+  layout.context = degree_in(study, "context", 1);
+  layout.pipeline = degree_in(study, "pipeline", 2);
+  layout.data = degree_in(study, "data", 1);
+  return layout;
+}
+
+std::optional<ErrorInterval> interval_in(const json& node) {
+  if (!node.is_object() || !node.at("low").is_number()) return {};
+  return ErrorInterval{node.at("low").get<double>(), node.at("high").get<double>(),
+                       value_or(node, "rows", std::int64_t{0}), value_or(node, "sources", std::int64_t{0})};
+}
+
+std::optional<ExpectedError> expected_error_in(const json& provenance) {
+  const auto found = provenance.find("expected_error");
+  if (found == provenance.end() || !found->is_object()) return {};
+  return ExpectedError{interval_in(*found), interval_in(found->value("speed_up", json())),
+                       interval_in(found->value("speed_up_of_layouts", json())),
+                       value_or(*found, "nearest", std::string()),
+                       value_or(*found, "nearest_mean_abs_error", 0.0)};
+}
+
+PolicyResult read_row(const json& saved, const std::string& where, const Layout& layout) {
   PolicyResult row;
   row.run.label = saved.at("label").get<std::string>();
   row.run.name = value_or(saved, "policy", std::string());
@@ -64,7 +95,7 @@ PolicyResult read_row(const json& saved, const std::string& where, int pipeline)
   row.needs = notes_in(saved, "needs");
   row.metrics = read_metrics(saved.at("metrics"));
   read_memory(saved.at("memory"), row);
-  row.layout.pipeline = pipeline;
+  row.layout = layout;
   row.pack_ms = value_or(saved.value("measured", json::object()), "pack_ms", 0.0);
   const json& provenance = saved.at("provenance");
   (void)provenance.get_ref<const json::object_t&>();  // throws if it is anything else
@@ -117,11 +148,12 @@ SavedResult read_summary(json summary, const std::string& path) {
     result.batches = value_or(study, "batches", std::size_t{0});
     result.max_delay = value_or(saved.summary.value("comparison", json::object()), "max_delay", 1.0);
     result.notes = notes_in(study, "notes");
-    const int pipeline = value_or(study, "pipeline", 2);
+    const Layout layout = layout_in(study);
     where = "policies";
     for (const json& row : saved.summary.at("policies")) {
       where = concatenated("policies[", result.policies.size(), "]");
-      result.policies.push_back(read_row(row, path + ": " + where, pipeline));
+      result.policies.push_back(read_row(row, path + ": " + where, layout));
+      result.expected_error = expected_error_in(row.at("provenance"));  // the same in every row
     }
     saved.baseline = value_or(saved.summary, "baseline", std::string());
     for (std::size_t i = 0; i < result.policies.size(); ++i)

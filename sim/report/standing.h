@@ -18,7 +18,8 @@ namespace equipoise {
 enum class TiedBy : std::uint8_t { sampling, model };
 inline constexpr std::string_view kTiedByNames[] = {"sampling", "model"};
 
-// The speed of a row over another's, by seconds per token.
+// The speed of a row over another's, by seconds per token and, where they use unlike numbers of GPUs, per
+// GPU.
 struct RowRatio {
   Metric ratio;                  // none if one of them has no time
   Metric low, high;              // 95 % interval of the sampling error; none for fewer than four batches

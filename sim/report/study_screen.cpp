@@ -17,7 +17,7 @@
 namespace equipoise {
 namespace {
 
-constexpr std::size_t kWidth = 110, kMostLines = 25, kWordWidth = 10, kColumns = kWidth - kWordWidth;
+constexpr std::size_t kMostLines = 25, kWordWidth = 10;
 
 // Kinds of notes that may change what a user does, most important first.
 constexpr std::string_view kWarnings[] = {"anchored",
@@ -100,12 +100,14 @@ std::vector<std::string> words_of(const std::string& text, std::size_t width) {
 // The lines below the table. Each may be cut to a number of lines where the screen has no room for all.
 class Lines {
  public:
+  explicit Lines(std::size_t width) : columns_(width - kWordWidth) {}
+
   void add(std::string_view word, const std::string& text, std::size_t least) {
-    parts_.push_back({std::string(word), wrapped(words_of(printable(text), kColumns), kColumns), least});
+    parts_.push_back({std::string(word), wrapped(words_of(printable(text), columns_), columns_), least});
   }
   // A command is never cut, and may be pasted into a shell as it is.
   void add_command(std::string_view word, std::span<const std::string> words) {
-    parts_.push_back({std::string(word), wrapped(words, kColumns, " \\"), words.size()});
+    parts_.push_back({std::string(word), wrapped(words, columns_, " \\"), words.size()});
   }
 
   [[nodiscard]] std::string text(std::size_t room) {
@@ -139,9 +141,10 @@ class Lines {
     if (spare == 0) return;
     part.lines.resize(part.lines.size() - std::min(over, spare));
     std::string& last = part.lines.back();
-    last = columns_of(last) + 4 <= kColumns ? last + " ..." : clipped(last + " ...", kColumns);
+    last = columns_of(last) + 4 <= columns_ ? last + " ..." : clipped(last + " ...", columns_);
   }
 
+  std::size_t columns_;
   std::vector<Part> parts_;
 };
 
@@ -186,8 +189,20 @@ void drop_column(ComparisonTable& table, std::size_t place) {
   for (auto& row : table.rows) row.erase(row.begin() + static_cast<std::ptrdiff_t>(place));
 }
 
-// The table without uninformative columns: if no row delays tokens, or all rows run in the framework.
-std::string table_text(const StudyResult& result) {
+// The columns of all cells but a row's first.
+std::size_t width_of_others(const ComparisonTable& table) {
+  std::size_t others = 0;
+  for (std::size_t c = 1; c < table.header.size(); ++c) {
+    std::size_t widest = columns_of(table.header[c]);
+    for (const auto& row : table.rows) widest = std::max(widest, columns_of(row[c]));
+    others += 2 + widest;
+  }
+  return others;
+}
+
+// The table without uninformative columns: if no row delays tokens, or all rows run in the framework. A
+// narrow screen has room for labels rather than for MFU.
+std::string table_text(const StudyResult& result, std::size_t width) {
   ComparisonTable table{{"policy"}, {}};
   for (const ScreenColumn& column : kScreenColumns) table.header.emplace_back(column.shown);
   for (const PolicyResult& row : result.policies) table.rows.push_back(cells_of(row));
@@ -202,25 +217,23 @@ std::string table_text(const StudyResult& result) {
     for (std::size_t i = 0; i < table.rows.size(); ++i)
       table.rows[i].push_back(std::to_string(result.policies[i].layout.gpus()));
   }
-  std::size_t others = 0;
-  for (std::size_t c = 1; c < table.header.size(); ++c) {
-    std::size_t widest = columns_of(table.header[c]);
-    for (const auto& row : table.rows) widest = std::max(widest, columns_of(row[c]));
-    others += 2 + widest;
-  }
+  std::size_t longest = 0;
+  for (const auto& row : table.rows) longest = std::max(longest, columns_of(printable(row.front())));
+  if (width < kScreenWidth && longest + width_of_others(table) > width) drop_column(table, 3);
+  const std::size_t others = width_of_others(table);
   for (std::size_t i = 0; i < table.rows.size(); ++i) {
     const PolicyResult& row = result.policies[i];
     const std::string label = printable(table.rows[i].front());
     const std::string chosen = row.simulated() ? label + chosen_text(row) : label;
-    const bool has_room = columns_of(chosen) <= kWidth - others;  // else the notes alone have it
-    table.rows[i].front() = clipped(has_room ? chosen : label, kWidth - others);
+    const bool has_room = columns_of(chosen) + others <= width;  // else the notes alone have it
+    table.rows[i].front() = clipped(has_room ? chosen : label, width - std::min(width, others));
   }
   TextTable text(table.header);
   for (auto& row : table.rows) text.add(std::move(row));
   return text.text();
 }
 
-std::string head_of(const Study& study, const StudyResult& result) {
+std::string head_of(const Study& study, const StudyResult& result, std::size_t width) {
   const Layout& l = study.layout;
   const std::string batch = study.batch.documents_per_step > 0
                                 ? counted(study.batch.documents_per_step, "document") + " a step"
@@ -230,7 +243,7 @@ std::string head_of(const Study& study, const StudyResult& result) {
   return clipped(concatenated(study.model.name, ", ", batch, ", ", counted(l.gpus(), "GPU"), " (TP ",
                               l.tensor, ", CP ", l.context, ", PP ", pipeline, ", DP ", l.data, "), ",
                               result.profile, ", framework ", study.framework.preset.name, ", simulated"),
-                 kWidth);
+                 width);
 }
 
 // Quotes a word for a shell, unless no letter in it is special.
@@ -311,8 +324,8 @@ Noted noted_of(const Study& study, const StudyResult& result) {
 
 std::string study_screen(const Study& study, const StudyResult& result, const ScreenContext& typed) {
   const std::string& out = typed.out;
-  const std::string above = head_of(study, result) + '\n' + table_text(result);
-  Lines below;
+  const std::string above = head_of(study, result, typed.width) + '\n' + table_text(result, typed.width);
+  Lines below(typed.width);
   for (const auto& [word, says] : verdict_of(study, result))
     below.add(word, text_of(says), word == "Fastest" ? 3 : word == "Cost" ? 1 : 2);
   const Noted noted = noted_of(study, result);
@@ -330,7 +343,7 @@ std::string study_screen(const Study& study, const StudyResult& result, const Sc
   for (const Command& command : next_of(study, result, typed))
     below.add_command(std::exchange(word, ""), command);
   const auto lines = static_cast<std::size_t>(std::ranges::count(above, '\n'));
-  const std::size_t most = std::max(kMostLines, lines + 13);
+  const std::size_t most = std::max(kMostLines, lines + 13) * kScreenWidth / typed.width;
   return above + below.text(most - lines);
 }
 

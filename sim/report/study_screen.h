@@ -1,5 +1,6 @@
-// The first output of `study`: one screen of at most 110 columns and, for up to ten rows, 25 lines. It has
-// the columns that decide, then the findings, each with a label. `study_table` has all columns.
+// The first output of `study`: one screen of at most 110 columns and, for up to ten rows, 25 lines. A
+// narrower screen has the same text on more lines. It has the columns that decide, then the findings, each
+// with a label. `study_table` has all columns.
 #pragma once
 
 #include <cstddef>
@@ -24,11 +25,14 @@ struct Noted {
 };
 Noted noted_of(const Study& study, const StudyResult& result);
 
-// What the user typed, for the commands that are proposed.
+inline constexpr std::size_t kScreenWidth = 110, kLeastScreenWidth = 80;
+
+// What the user typed, for the commands that are proposed, and the columns of the terminal.
 struct ScreenContext {
   std::string out;               // the folder of `study --out`; empty if nothing is written
   std::vector<std::string> set;  // each as key=value
   std::vector<std::string> job;  // --model and similar options, if there is no study file
+  std::size_t width = kScreenWidth;  // from kLeastScreenWidth
 };
 std::string study_screen(const Study& study, const StudyResult& result, const ScreenContext& typed);
 

@@ -188,10 +188,10 @@ ComparisonTable comparison_of(const StudyResult& result) {
 }
 
 std::string source_line(const Study& study, const StudyResult& result) {
-  return "(simulated; kernels and collectives from profile " + result.profile + "; framework " +
+  return "(All is simulated. Kernels and collectives are of profile " + result.profile + ". Framework " +
          study.framework.preset.name + ": " + joined_texts(result.kernels, "; ") +
-         (result.mfu_peak ? "; MFU is of " + text_of(*result.mfu_peak) : "") +
-         "; pack ms measured on this machine)";
+         (result.mfu_peak ? ". MFU is of " + text_of(*result.mfu_peak) : "") +
+         ". Pack ms is measured on this machine.)";
 }
 
 std::string heading_text(const Study& study, const StudyResult& result) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -211,7 +212,6 @@ Note why_of(const Study& study, const PolicyResult& first, const PolicyResult& b
           {{"baseline", baseline.run.label},
            {"before", gained->share},
            {"loss", gained->name},
-           {"winner", first.run.label},
            {"after", left},
            {"limited", Notes{limited}}}};
 }
@@ -226,24 +226,29 @@ std::string recompute_rule_of(const PolicyResult& row) {
   return counted(layout.recompute_layers, "layer");
 }
 
-// Rows whose end-of-data steps count in their speed-up, though in no mean.
+// The row whose end-of-data steps count most in its speed-up, though in no mean.
 std::optional<Note> tails_of(const StudyResult& result) {
-  Notes rows;
-  for (const PolicyResult& row : result.policies) {
-    if (!row.simulated() || tail_share(row) <= kEqualBatch) continue;
-    const Metrics& m = row.metrics;
-    Notes more;
-    if (m.tail_steps == m.steps)
-      more.push_back({"means_of_tails", "", {}});
-    else if (falls_behind(row))
-      more.push_back({"falls_behind", "", {}});
-    rows.push_back(
-        {"tails_of_row",
-         row.run.label,
-         {{"tails", m.tail_steps}, {"steps", m.steps}, {"share", tail_share(row)}, {"more", more}}});
-  }
+  std::vector<const PolicyResult*> rows;
+  for (const PolicyResult& row : result.policies)
+    if (row.simulated() && tail_share(row) > kEqualBatch) rows.push_back(&row);
   if (rows.empty()) return {};
-  return Note{"tails", "", {{"rows", rows}}};
+  const PolicyResult& row =
+      **std::ranges::max_element(rows, {}, [](const auto* one) { return tail_share(*one); });
+  const Metrics& m = row.metrics;
+  Notes more, others;
+  if (m.tail_steps == m.steps)
+    more.push_back({"means_of_tails", "", {}});
+  else if (falls_behind(row))
+    more.push_back({"falls_behind", "", {}});
+  if (rows.size() > 1) others.push_back({"tails_of_others", "", {{"rows", rows.size() - 1}}});
+  return Note{
+      "tails",
+      "",
+      {{"most",
+        Notes{{"tails_of_row",
+               row.run.label,
+               {{"tails", m.tail_steps}, {"steps", m.steps}, {"share", tail_share(row)}, {"more", more}}}}},
+       {"others", others}}};
 }
 
 // The policy that needs the most memory; at a tie the first.
@@ -471,16 +476,19 @@ std::optional<Note> recompute_difference(const StudyResult& result) {
 }
 
 std::optional<Note> batch_difference(const std::vector<std::pair<std::string, Metric>>& rows) {
-  double least = 0, most = 0;
-  Notes each;
-  for (const auto& [name, tokens] : rows) {
-    if (!tokens || *tokens <= 0) continue;
-    least = least == 0 ? *tokens : std::min(least, *tokens);
-    most = std::max(most, *tokens);
-    each.push_back({"tokens_of_row", listed(name), {{"tokens", std::llround(*tokens)}}});
-  }
-  if (most <= (1 + kEqualBatch) * least) return {};
-  return Note{"batches_differ", "", {{"ratio", most / least}, {"rows", each}}};
+  using Row = std::pair<std::string, Metric>;
+  std::vector<Row> known;
+  std::ranges::copy_if(rows, std::back_inserter(known), [](const Row& row) { return row.second > 0.0; });
+  if (known.empty()) return {};
+  const auto [least, most] = std::ranges::minmax_element(known, {}, &Row::second);
+  if (*most->second <= (1 + kEqualBatch) * *least->second) return {};
+  const auto tokens_of = [](const Row& row) {
+    return Note{"tokens_of_row", listed(row.first), {{"tokens", std::llround(*row.second)}}};
+  };
+  return Note{
+      "batches_differ",
+      "",
+      {{"ratio", *most->second / *least->second}, {"rows", Notes{tokens_of(*least), tokens_of(*most)}}}};
 }
 
 Notes differences_of(const StudyResult& result) {

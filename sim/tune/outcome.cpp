@@ -428,8 +428,8 @@ std::string counts_text(const SearchResult& found) {
   if (counts[at(Outcome::late)] > 0)
     text += ", " + of(Outcome::late) + " over --max-delay, which bounds the mean and the largest delay";
   if (counts[at(Outcome::dropped)] > 0) text += ", " + of(Outcome::dropped) + " dropped after few steps";
-  text += "), " + grouped(found.bounded) + " slower by their lower bound, " + grouped(found.too_large) +
-          " whose states alone do not fit";
+  text += "). Untried are " + grouped(found.bounded) + " slower by their lower bound, " +
+          grouped(found.too_large) + " whose states alone do not fit";
   const char* const in = found.interrupted ? "" : found.timed_out ? " within the time" : " within the budget";
   return text + (found.left > 0 ? ", " + grouped(found.left) + " not reached" + in : "") + ".\n";
 }
@@ -446,7 +446,10 @@ std::string halving_text(const SearchResult& found) {
         "not proven.\n";
   }
   if (!found.not_compared.empty())
-    text += "Not compared, since nothing was tried of them: " + all_joined(found.not_compared) + ".\n";
+    text += concatenated("Not compared, since ",
+                         found.timed_out ? "no trial of them ended within their share of the time: "
+                                         : "nothing was tried of them: ",
+                         all_joined(found.not_compared), ".\n");
   return text;
 }
 

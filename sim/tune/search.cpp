@@ -21,6 +21,7 @@
 #include "sim/study/row/plan_row.h"
 #include "sim/tune/halving.h"
 #include "sim/tune/journal.h"
+#include "sim/tune/time_limit.h"
 
 namespace equipoise {
 namespace {
@@ -39,6 +40,8 @@ constexpr std::int64_t kComparedShare = 16;
 constexpr double kWithinReach = 1.25;
 // They are compared again each time the number of known candidates grows by this factor.
 constexpr std::int64_t kComparedAgain = 2;
+// The share of the minutes in which all policies are to be tried in the search's own order.
+constexpr double kUntilCompared = 0.5;
 // The assumed ratio of a layout's time to its estimate, if not even one probe ran.
 constexpr double kUnknownOverEstimate = 1.2;
 
@@ -154,6 +157,12 @@ class Search {
   }
 
   SearchResult run() {
+    const std::atomic<bool>* const stop = options_.run.stop;
+    if (options_.minutes > 0) {
+      time_.emplace(stop, options_.minutes);
+      until_compared_.emplace(stop, kUntilCompared * options_.minutes);
+      options_.run.stop = &until_compared_->over();
+    }
     try {
       look_at_layouts();
       probe_degrees();
@@ -164,8 +173,9 @@ class Search {
       try_others();
       run_the_rest();
     } catch (const Interrupted&) {
-      result_.interrupted = true;
-      run_best_of_few();
+      if (time_ && options_.share.is_all()) use_the_time_left(stop);
+      result_.interrupted = stop != nullptr && *stop;
+      result_.timed_out = !result_.interrupted;
     }
     rank();
     return std::move(result_);
@@ -189,6 +199,8 @@ class Search {
   [[nodiscard]] std::vector<std::pair<double, std::uint32_t>> best_layouts() const;
   void move_on();
   void run_the_rest();
+  void use_the_time_left(const std::atomic<bool>* stop);
+  void compare_in_shares();
   void run_best_of_few();
   void try_all(const std::vector<Point>& points, std::int64_t budget, Share share = {},
                bool moves_on = false);
@@ -213,7 +225,7 @@ class Search {
   void replace(std::size_t place, Trial trial);
   bool is_proven_slower(std::size_t place);
   void keep_best(std::size_t place, std::shared_ptr<const PolicyResult> row);
-  void name_what_was_not_compared();
+  [[nodiscard]] std::vector<std::string> not_compared() const;
   void show_progress();
   void rank();
   [[nodiscard]] LayoutFacts facts_of(std::size_t layout) const;
@@ -238,6 +250,7 @@ class Search {
   const StudyInputs& inputs_;
   SearchOptions options_;
   Journal* journal_;
+  std::optional<TimeLimit> time_, until_compared_;  // of a search that minutes bound
   std::vector<LayoutFacts> facts_;
   std::vector<std::uint32_t> order_;      // layouts, by estimate
   std::vector<char> decided_;             // by point: tried, or proven slower by its bound
@@ -477,6 +490,8 @@ void Search::keep(Batch batch) {
     replace(place - 1, std::move(trial));
     if (is_ok) keep_best(place - 1, std::move(batch.rows[i]));
   }
+  if (until_compared_ && options_.run.stop == &until_compared_->over() && not_compared().empty())
+    options_.run.stop = &time_->over();
 }
 
 // Keeps the candidate's last trial; earlier ones on few steps are kept separately.
@@ -826,36 +841,73 @@ void Search::compare_policies() {
   try_all(points, most);
 }
 
-// Where the time was over before any candidate ran on all steps: the fastest on few do, until one of them
-// has.
+// Where the time for the search's own order is over. A continued search comes to these trials later, so that
+// they are in no journal.
+void Search::use_the_time_left(const std::atomic<bool>* stop) {
+  journal_ = nullptr;
+  compare_in_shares();
+  options_.run.stop = stop;
+  try {
+    run_best_of_few();
+  } catch (const Interrupted&) {
+  }
+}
+
+// Policies that are missing on the best layouts run there, as many at once as there are threads. Each has an
+// equal share of the time that is left, which a slow one cannot take from the others.
+void Search::compare_in_shares() {
+  if (order_.empty()) return;
+  std::vector<std::uint32_t> layouts;
+  for (const auto& [seconds, layout] : best_layouts()) layouts.push_back(layout);
+  if (layouts.empty()) layouts = layouts_foretold_best();
+  layouts.resize(std::min(layouts.size(), kComparedLayouts));
+  const auto threads = static_cast<std::size_t>(std::max(1, options_.run.jobs));
+  for (const std::uint32_t layout : layouts) {
+    std::vector<Point> points = not_compared_on(layout);
+    const auto policy = [&](Point p) { return candidates_.rows[p.row].entry["name"].get<std::string>(); };
+    const auto alike = [&](Point a, Point b) { return policy(a) == policy(b); };
+    std::ranges::stable_sort(points, {}, policy);
+    points.erase(std::unique(points.begin(), points.end(), alike), points.end());
+    for (std::size_t i = 0; i < points.size() && !time_->over(); i += threads) {
+      const std::size_t left = points.size() - i, count = std::min(threads, left);
+      const auto first = points.begin() + static_cast<std::ptrdiff_t>(i);
+      const TimeLimit share(&time_->over(),
+                            time_->minutes_left() * static_cast<double>(count) / static_cast<double>(left));
+      options_.run.stop = &share.over();
+      try {
+        try_batch({first, first + static_cast<std::ptrdiff_t>(count)}, 0);
+      } catch (const Interrupted&) {  // a policy that took longer than its share
+      }
+    }
+  }
+}
+
+// Where no candidate ran on all steps: the fastest on few do, until one of them has.
 void Search::run_best_of_few() {
-  const std::atomic<bool>* const interrupt = options_.interrupt;
-  if (interrupt == nullptr || *interrupt || !best_.empty()) return;
+  if (!best_.empty()) return;
   std::vector<std::pair<double, std::size_t>> ran;
   for (std::size_t place = 0; place < result_.tried.size(); ++place)
     if (const double seconds = halving_.reached_by(place).seconds; seconds > 0)
       ran.emplace_back(seconds, place);
   std::ranges::sort(ran);
-  journal_ = nullptr;  // a continued search comes to these later
-  options_.run.stop = interrupt;
-  try {
-    for (std::size_t i = 0; i < ran.size() && best_.empty(); ++i)
-      try_batch({result_.tried[ran[i].second].point}, halving_.last());
-  } catch (const Interrupted&) {
-  }
+  for (std::size_t i = 0; i < ran.size() && best_.empty(); ++i)
+    try_batch({result_.tried[ran[i].second].point}, halving_.last());
 }
 
-void Search::name_what_was_not_compared() {
+std::vector<std::string> Search::not_compared() const {
   std::set<std::string> tried;
   for (const Tried& one : result_.tried)
     tried.insert(candidates_.rows[one.point.row].entry["name"].get<std::string>());
+  std::vector<std::string> policies;
   for (const RowChoice& row : candidates_.rows)
     if (const std::string policy = row.entry["name"].get<std::string>(); tried.insert(policy).second)
-      result_.not_compared.push_back(policy);
+      policies.push_back(policy);
+  return policies;
 }
 
 void Search::rank() {
-  if (order_.empty() && result_.interrupted) result_.left = result_.candidates;  // no layout was examined
+  if (order_.empty() && (result_.interrupted || result_.timed_out))
+    result_.left = result_.candidates;  // no layout was examined
   // What the budget did not reach may still be proven slower than the best found.
   for (const std::uint32_t layout : order_)
     for (std::uint32_t r = 0; r < candidates_.rows.size(); ++r) {
@@ -863,7 +915,7 @@ void Search::rank() {
       const bool slower = bound_of({layout, r}) > limit();
       ++(slower ? result_.bounded : result_.left);
     }
-  name_what_was_not_compared();
+  result_.not_compared = not_compared();
   for (std::size_t i = 0; i < result_.tried.size(); ++i)
     if (result_.tried[i].trial.outcome == Outcome::ok) result_.ranking.push_back(i);
   const auto key = [&](std::size_t i) {

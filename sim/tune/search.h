@@ -12,7 +12,8 @@
 //    compared: those that were not tried on the best layouts run there. That includes policies whose packing
 //    searches on its own (thresholds, groups of HBP, layouts of FlexSP), although one takes as long as a
 //    hundred other candidates. So a search that is ended early has compared all policies, not the probe
-//    alone.
+//    alone. Where minutes bound it, it has half of them until each policy was tried. The other half is shared
+//    by the policies that are missing on the best layouts.
 // All of that is on few steps. Who is among the fastest there runs on more, then on all (halving.h). Where
 // the budget reached every candidate, the others run on all steps, too.
 //
@@ -58,10 +59,9 @@ struct SearchOptions {
   Share share;                         // share of the candidates after the probes
   const KnownTrials* known = nullptr;  // trials of other searches
   bool only_known = false;             // tries nothing else
+  double minutes = 0;                  // after which it ends with its best; 0: never
   RunStudyOptions run;                 // jobs: threads
-  // The user's own, where run.stop is set by a bound on time, too; null: run.stop.
-  const std::atomic<bool>* interrupt = nullptr;
-  std::string name;  // the study's, for messages
+  std::string name;                    // the study's, for messages
   // Called after each trial: candidates tried, of how many at most, the best seconds per token so far. Never
   // at once.
   std::function<void(std::int64_t, std::int64_t, double)> progress;
@@ -85,14 +85,15 @@ struct SearchResult {
   std::vector<std::string> not_compared;       // policies of the space without any trial
   std::vector<std::string> too_large_layouts;  // by layout: why its states do not fit; empty if they do
   bool interrupted = false;
-  bool timed_out = false;  // ended by the user's time limit, which is no interruption
+  bool timed_out = false;  // ended by its minutes, which is no interruption
 
   [[nodiscard]] std::int64_t dropped() const;  // candidates that few steps showed to be slower
   // Whether every candidate ran on all steps, or its bound proves it slower.
   [[nodiscard]] bool complete() const;
 };
 
-// `journal` may be null. Ends early with the results so far if options.run.stop is set.
+// `journal` may be null. Ends early with the results so far if options.run.stop is set, or the minutes are
+// over.
 SearchResult search(const Candidates& candidates, const StudyInputs& inputs, const SearchOptions& options,
                     Journal* journal);
 

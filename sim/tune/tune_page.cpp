@@ -33,7 +33,7 @@ std::vector<std::string> tune_lines(const TuneReport& report) {
                        counted(report.baseline.study.layout.gpus(), "GPU") +
                        ", as the study has it, by seconds per token";
     if (m.speedup_low && m.speedup_high)
-      gain += "; resampling its documents puts that between " + times(*m.speedup_low) + " and " +
+      gain += ". Resampling its documents puts that between " + times(*m.speedup_low) + " and " +
               times(*m.speedup_high) + " in 95 % of draws";
     lines.push_back(gain + ".");
   }
@@ -43,7 +43,7 @@ std::vector<std::string> tune_lines(const TuneReport& report) {
   if (const std::optional<Note> unequal = unequal_batches(report))
     lines.push_back("Global batches are not equal: " + text_of(*unequal) + ".");
   lines.push_back("It is limited by " + text_of(blame_of(m, winner.study.layout.pipeline)) +
-                  joined_texts(winner_over_others(report), "") + "; " +
+                  joined_texts(winner_over_others(report), "") + ". " +
                   fixed(100 * beyond_samples_share(winner.row().use), 0) +
                   " % of its kernel times are beyond the profile's samples.");
   lines.push_back(counts_text(report.found) + halving_text(report.found) + end_text(report));

@@ -83,7 +83,7 @@ class Comparable(Case):
             found = json.loads(self.ok("study", study, *sets, "--format", "json"))
             best = max(found["policies"], key=lambda row: row["metrics"]["tokens_per_second_per_gpu"])
             shares.append(best["provenance"]["beyond_samples_share"])
-            said = f"; {100 * shares[-1]:.0f} % of its kernel times are beyond the profile's samples"
+            said = f". {100 * shares[-1]:.0f} % of its kernel times are beyond the profile's samples"
             self.assertIn(said, self.ok("study", study, *sets, "--wide"))
         self.assertNotEqual(*(round(100 * share) for share in shares))
 

@@ -4,6 +4,7 @@ import json
 import pathlib
 import re
 import unittest
+from unittest import mock
 
 from support import STUDY, Case, run
 
@@ -81,6 +82,19 @@ class FirstOutput(Case):
         wide = self.ok("study", study, "--wide")
         self.assertIn("tokens/step", wide)
         self.assertNotIn("tokens/step", screen)
+
+    def test_a_narrow_terminal_is_kept(self):
+        """The terminal's columns, where it has fewer than 110: the same text on more lines."""
+        rows = ["plain-4d", "wlb-llm", {"name": "skrull", "label": "a longer label"}, "fixed-4d"]
+        study = self.write("study.json", dict(STUDY, batch=dict(STUDY["batch"], steps=4), policies=rows))
+        wide = self.ok("study", study)
+        for columns in (80, 95, 200):
+            with mock.patch.dict("os.environ", {"COLUMNS": str(columns)}):
+                lines = self.ok("study", study).splitlines()
+            self.assertLessEqual(max(map(len, lines)), min(columns, 110), lines)
+            self.assertEqual([line.split()[:2] for line in lines[2:6]], [line.split()[:2] for line in wide.splitlines()[2:6]])
+            self.assertEqual("MFU %" in lines[1], columns > 80)
+        self.assertEqual("\n".join(lines), wide.rstrip("\n"))  # no wider than 110
 
     def test_notes_are_counted_and_printed_where_asked_for(self):
         rows = ["plain-4d", {"name": "plain", "label": "searching", "search": True}]

@@ -154,12 +154,13 @@ class PredictCommand(Case):
         elementwise = "gpu,op,pass,backend,rows,cols,dtype,time_ms\n"
         collective = "op,gpu,n_gpus,n_nodes,gpus_per_node,size_bytes,time_us\n"
         cases = [
-            (attention, "H,K,{dtype},fwd,{mask},batched,1,{q},{k},8,8,128,1",
+            (attention, "H,K,{dtype},fwd,{mask},batched,1,{q},{k},8,{heads},128,1",
              [({}, ""), ({"mask": "Causal"}, ""), ({"mask": "full", "k": 64}, ""), ({"k": 4096}, ""), ({"k": 64}, "fewer keys"),
               ({"mask": "diag"}, "mask neither"), ({"mask": "non-causal"}, "mask neither"), ({"mask": ""}, "mask not stated"),
+              ({"heads": 2}, ""), ({"heads": 3}, "3 does not divide n_q_heads 8"), ({"heads": 16}, "16 does not divide"),
               ({"dtype": "torch.bfloat16"}, ""), ({"dtype": "FP16"}, ""),
               ({"dtype": "int3"}, "this dtype"), ({"dtype": "fp8"}, "this dtype")],
-             {"dtype": "bf16", "mask": "causal", "q": 512, "k": 512}),
+             {"dtype": "bf16", "mask": "causal", "q": 512, "k": 512, "heads": 8}),
             (gemm, "H,linear,512,4096,4096,{dtype},{kernel},{groups},{next},{next_k},1",
              [({}, ""), ({"groups": 0, "next": 0, "next_k": 0}, ""), ({"dtype": "float32"}, "this dtype"),
               ({"dtype": "int3"}, "this dtype"), ({"groups": 16}, "this kernel"), ({"next": 64, "next_k": 64}, "this kernel"),

@@ -18,17 +18,53 @@ SOURCE = pathlib.Path(__file__).resolve().parents[2]
 CONSUMER = """cmake_minimum_required(VERSION 3.25)
 project(loader LANGUAGES CXX)
 find_package(equipoise 1.0 REQUIRED)
-add_executable(loader loader.cpp)
+add_executable(loader loader.cpp dealt.cpp)
 target_link_libraries(loader PRIVATE equipoise::policies)
 """
-# 10 tokens a pack, first fit of descending lengths: 7 | 6 4 | 5 4 1.
+# 10 tokens a pack, first fit of descending lengths: 7 1 | 6 4 | 5 4. Five documents dealt to three micro-batches from the
+# second on: the third | the first, the fourth | the second, the fifth.
 LOADER = """#include <iostream>
-
-#include "policies/packing/pack_length.h"
-
+%(includes)s
+namespace equipoise {
+struct DealtOptions {
+  std::int64_t first_bin = 0;
+};
+Plan plan_dealt(const PackingProblem& problem);
+}
+static void use(std::size_t pack, std::uint32_t document) { std::cout << pack << ':' << document << ' '; }
+static void packs() {
+%(packs)s
+}
+static void balanced(const std::vector<equipoise::GlobalBatch>& batches) {
+%(balanced)s
+  std::cout << plan.steps.size() << '\\n';
+}
+static equipoise::Policy dealt() {
+  using namespace equipoise;
+  static constexpr PackParameter kDealt[] = {
+      parameter::integer<&DealtOptions::first_bin>("first_bin", 0, 1 << 20, "")};
+  static constexpr std::string_view kBatch[] = {"context_window", "sequences_per_step"};
+  const Policy policies[] = {
+%(entry)s
+  };
+  return policies[0];
+}
 int main() {
-  const std::vector<std::int64_t> lengths = {4, 5, 6, 4, 1, 7};
-  std::cout << equipoise::pack_ffd(lengths, 10).size() << '\\n';
+  packs();
+  std::vector<equipoise::GlobalBatch> batches(1);
+  for (std::uint32_t i = 0; i < 5; ++i) batches[0].slices.push_back({i, 0, 1000});
+  balanced(batches);
+  equipoise::PackOptions options;
+  options.sequences_per_step = 3;
+  options.verify = true;
+  options.of<equipoise::DealtOptions>().first_bin = 1;
+  const equipoise::QuadraticWorkload cost;
+  const equipoise::Policy policy = dealt();
+  const equipoise::Plan plan = make_plan(policy, {batches, options, cost});
+  for (const equipoise::MicroBatch& micro_batch : plan.steps[0].lanes[0].micro_batches) {
+    for (const equipoise::Slice& slice : micro_batch.slices) std::cout << slice.document << ' ';
+    std::cout << "| ";
+  }
 }
 """
 # A module that says that it was opened.
@@ -145,14 +181,20 @@ class Install(unittest.TestCase):
         self.assertRegex(wheel, r"pip wheel [^\n]*--no-build-isolation")
         self.assertEqual(len(re.findall(r"pip (install|wheel)", wheel)), 2)
 
-    def test_a_data_loader_links_the_policies(self):
+    def test_a_data_loader_links_the_policies_and_what_the_page_shows_compiles(self):
+        page = (SOURCE / "docs/how-to/own-policy-in-cpp.md").read_text()
+        skeleton, entry, packs, balanced = re.findall(r"```cpp\n(.*?)```", page, re.DOTALL)
+        include = re.compile(r"^#include .*\n", re.MULTILINE)
         source = self.root / "consumer"
         source.mkdir()
         (source / "CMakeLists.txt").write_text(CONSUMER)
-        (source / "loader.cpp").write_text(LOADER)
+        (source / "dealt.cpp").write_text(skeleton)
+        (source / "loader.cpp").write_text(LOADER % {
+            "includes": "".join(include.findall(packs) + include.findall(balanced)), "entry": entry,
+            "packs": include.sub("", packs), "balanced": include.sub("", balanced)})
         output_of("cmake", "-G", "Ninja", "-S", source, "-B", source / "build", f"-DCMAKE_PREFIX_PATH={self.prefix}")
         output_of("cmake", "--build", source / "build")
-        self.assertEqual(output_of(source / "build/loader"), "3\n")
+        self.assertEqual(output_of(source / "build/loader"), "0:5 0:4 1:2 1:0 2:1 2:3 1\n2 | 0 3 | 1 4 | ")
 
 
 if __name__ == "__main__":

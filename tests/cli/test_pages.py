@@ -65,7 +65,7 @@ class InABrowser(Pages):
 
     def assert_whole(self, file, selector):
         """The table there is as wide as its place, in a phone and on a desk."""
-        for width in (390, 1440):
+        for width in (390, 1280, 1440):
             wide, room = self.open(file, width).evaluate("(() => { const place = document.querySelector('%s').closest('.scroll'); return [place.scrollWidth, place.clientWidth]; })()" % selector)
             self.assertLessEqual(wide, room, (selector, width))
 

@@ -164,7 +164,11 @@ class Report(Pages):
             self.assertAlmostEqual(row["ratio"], speed[1] / speed[0], places=9)
             self.assertLessEqual(row["low"], row["ratio"])
             self.assertGreaterEqual(row["high"], row["ratio"])
-            self.assertEqual(row["verdict"], "tied" if row["low"] <= 1 <= row["high"] else "significantly faster" if row["ratio"] > 1 else "significantly slower")
+            error = one["provenance"]["expected_error"]["speed_up"]
+            for end in ("low", "high"):
+                self.assertAlmostEqual(row["model_" + end], row["ratio"] * error[end], places=9)
+            tied = row["low"] <= 1 <= row["high"] or row["model_low"] <= 1 <= row["model_high"]
+            self.assertEqual(row["verdict"], "tied" if tied else "significantly faster" if row["ratio"] > 1 else "significantly slower")
         self.assertEqual(found["rows"][2]["verdict"], "only in the first")
         differ = {d["key"]: (d["first"], d["second"]) for d in found["differences"]}
         self.assertEqual(differ["cluster.network.nic_GBps"], ("-", "200"))
@@ -186,6 +190,38 @@ class Report(Pages):
         self.assertIn("Both runs trained the same documents", text)
         rows = list(csv.DictReader(self.ok("report", before, after, "--format", "csv").splitlines()))
         self.assertEqual(float(rows[0]["ratio"]), found["rows"][0]["ratio"])
+
+    def test_the_error_of_the_prediction_ties_two_results(self):
+        """2 % by a faster network is more than the sampling error, and less than what ratios are off by."""
+        def with_network(nic_GBps, **cluster):
+            return dict(STUDY, batch=dict(STUDY["batch"], steps=8), cluster={"gpus_per_node": 2, "network": {"nic_GBps": nic_GBps}, **cluster})
+        one = self.page(with_network(50)).parent.rename(self.folder / "one")
+        two = self.page(with_network(53)).parent
+        row = json.loads(self.ok("report", one, two, "--format", "json"))["rows"][0]
+        self.assertGreater(row["low"], 1)
+        self.assertEqual(row["verdict"], "tied")
+        self.assertIn("the 90 % interval of the prediction of their ratio contains 1", self.ok("report", one, two))
+        # A saved result says what the study said.
+        said = self.ok("study", self.folder / "study.json", "--wide")
+        self.assertIn(re.search(r"Fastest: .*", self.ok("report", two)).group(), said)
+        # Steps of another kind of GPU have other errors, so that none is known of the ratio.
+        three = self.page(with_network(50, profile="b200-sxm")).parent
+        row = json.loads(self.ok("report", one, three, "--format", "json"))["rows"][0]
+        self.assertEqual((row["model_low"], row["verdict"]), (None, "significantly faster"))
+        self.assertIn("The error of the prediction of these ratios is not known", self.ok("report", one, three))
+
+    def test_unlike_numbers_of_gpus_are_compared_per_gpu(self):
+        study = dict(STUDY, batch=dict(STUDY["batch"], steps=8))
+        one = self.page(study).parent.rename(self.folder / "one")
+        two = self.page(dict(study, parallel=dict(study["parallel"], data=2))).parent
+        found = json.loads(self.ok("report", one, two, "--format", "json"))
+        for row in found["rows"]:
+            self.assertEqual((row["first"]["gpus"], row["second"]["gpus"]), (8, 16))
+            rates = [row[side]["tokens_per_second_per_gpu"] for side in ("first", "second")]
+            self.assertAlmostEqual(row["ratio"], rates[1] / rates[0], delta=1e-3)
+            self.assertLess(row["ratio"], 1)
+            self.assertEqual(row["verdict"], "significantly slower per GPU")
+        self.assertIn("The first used 8 GPUs, the second 16: ratios are per GPU.", self.ok("report", one, two))
 
     def test_a_result_compared_with_itself_and_with_what_does_not_run(self):
         file = self.page(STUDY)

@@ -217,14 +217,29 @@ std::optional<bool> fidelities_agree(const json& file) {
 
 // ---- Memory decides what is planned, so that policies plan anew.
 
-// Not equipoise: its search starts from what memory allows, and may end elsewhere
-// (docs/results/reliability.md).
-constexpr const char* kByMemory[] = {"skrull", "gds", "round-robin", "hbp", "plain", "chunkflow"};
+struct RowByMemory {
+  const char* row;
+  double slack;     // the ratio by which more memory may be slower
+  const char* why;  // of the slack
+};
+constexpr RowByMemory kByMemory[] = {
+    {R"({"name": "skrull"})", kExact, ""},
+    {R"({"name": "gds"})", kExact, ""},
+    {R"({"name": "round-robin"})", kExact, ""},
+    {R"({"name": "hbp"})", kExact, ""},
+    {R"({"name": "plain", "recompute": "auto"})", kExact, ""},
+    {R"({"name": "chunkflow", "chunk_size": 2048, "schedule": "state-aware-1f1b"})", kExact, ""},
+    {R"({"name": "equipoise", "start": "plain"})", 1.02,
+     "its own clock chooses, which is not the simulator's"},
+    {R"({"name": "equipoise"})", 1.02, "a search, which more memory may lead another way"},
+};
+const RowByMemory& row_by_memory(std::uint64_t seed) {
+  return kByMemory[seed % std::size(kByMemory)];
+}
 
 json of_memory(const json& file, std::uint64_t seed) {
-  json row = {{"name", kByMemory[seed % std::size(kByMemory)]}, {"pad", "tail"}};
-  if (row["name"] == "chunkflow") row.update({{"chunk_size", 2048}, {"schedule", "state-aware-1f1b"}});
-  if (row["name"] == "plain") row["recompute"] = "auto";
+  json row = json::parse(row_by_memory(seed).row);
+  row["pad"] = "tail";
   json changed = file;
   changed["policies"] = json::array({row});
   if (seed % 3 == 0) changed["batch"]["documents_per_step"] = 32;
@@ -239,15 +254,15 @@ double seconds_with(json file, double memory_GB) {
   return row.status == RowStatus::ok ? seconds : HUGE_VAL;
 }
 
-std::optional<bool> more_memory_is_no_slower(const json& file) {
+std::optional<bool> more_memory_is_no_slower(const json& file, double slack) {
   try {
     const PolicyResult enough = planned(file);
     if (enough.status != RowStatus::ok) return {};
     double before = HUGE_VAL;
     for (const double share : {0.6, 0.8, 0.9, 1.0, 1.2, 1.7, 3.0}) {
       const double now = seconds_with(file, share * enough.peak.parts.total() / 1e9 + 3.8);
-      if (now > before) return false;
-      before = now;
+      if (now > before * slack) return false;
+      before = std::min(before, now);
     }
     return true;
   } catch (const UserError&) {
@@ -293,7 +308,12 @@ TEST_CASE("The laws of a study hold on random studies over all keys") {
       check(
           law.quantity, [&](const json& f) { return holds(law, f); }, file, counts[law.quantity]);
     }
-    if (s % 4 == 0) check("memory", more_memory_is_no_slower, of_memory(file, s / 4), counts["memory"]);
+    if (s % 4 > 0) continue;
+    const std::string quantity = std::string("memory of ") + row_by_memory(s / 4).row;
+    const double slack = row_by_memory(s / 4).slack;
+    check(
+        quantity, [&](const json& f) { return more_memory_is_no_slower(f, slack); }, of_memory(file, s / 4),
+        counts[quantity]);
   }
   for (const auto& [quantity, count] : counts) {
     MESSAGE(quantity, ": held ", count.held, " times, broken ", count.broken);

@@ -2,9 +2,11 @@
 #include <doctest/doctest.h>
 
 #include <atomic>
+#include <chrono>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "sim/tune/halving.h"
 #include "sim/tune/journal.h"
@@ -143,18 +145,34 @@ TEST_CASE("threads and a journal that is cut change nothing in a halved search")
   CHECK(text_of(path) == text);
 }
 
-TEST_CASE("a search whose time is over compares what it has, and one candidate runs on all steps") {
-  std::atomic<bool> stop = false, interrupt = false;
+TEST_CASE("a search that the user stops says which policies it has not come to") {
+  std::atomic<bool> stop = false;
   SearchOptions options;
   options.run.stop = &stop;
-  options.interrupt = &interrupt;
   options.progress = [&](std::int64_t tried, std::int64_t, double) { stop = stop || tried >= 5; };
   const SearchResult found = halved_case().find(options);
   CHECK(found.interrupted);
+  CHECK(!found.timed_out);
   CHECK(found.tried.size() < 32);
-  CHECK(found.ranking.size() == 1);
   // Only the probe, wlb, was tried.
   CHECK(found.not_compared == std::vector<std::string>{"plain-4d", "chunkflow"});
+}
+
+TEST_CASE("a search whose time is over has tried every policy, and one candidate runs on all steps") {
+  constexpr double kMinutes = 0.2;
+  const auto begin = std::chrono::steady_clock::now();
+  SearchOptions options;
+  options.minutes = kMinutes;
+  options.progress = [&](std::int64_t tried, std::int64_t, double) {
+    if (tried == 5)  // the probes take more than half of the time
+      std::this_thread::sleep_until(begin + std::chrono::duration<double, std::ratio<60>>(0.55 * kMinutes));
+  };
+  const SearchResult found = halved_case().find(options);
+  CHECK(found.timed_out);
+  CHECK(!found.interrupted);
+  CHECK(found.tried.size() < 40);
+  CHECK(found.ranking.size() == 1);
+  CHECK(found.not_compared.empty());
 }
 
 TEST_CASE("policies are compared before the budget is spent on probes") {
