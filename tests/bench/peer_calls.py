@@ -253,7 +253,7 @@ def calculon(source):
             "num_procs": job["gpus"], "tensor_par": job["tensor"], "pipeline_par": job["pipeline"], "data_par": job["data"],
             "tensor_par_net": 0, "pipeline_par_net": 1, "data_par_net": 1, "batch_size": job["sequences"],
             "microbatch_size": 1, "datatype": "float16", "fused_activation": True, "attention_type": "multihead",
-            "activation_recompute": "full", "pipeline_interleaving": 1, "optimizer_sharding": job["data"] > 1,
+            "activation_recompute": "none", "pipeline_interleaving": 1, "optimizer_sharding": job["data"] > 1,
             "tensor_par_comm_type": "rs_ag", "tensor_par_overlap": "none", "seq_par_ag_redo": False,
             "data_par_overlap": False, "weight_offload": False, "activations_offload": False, "optimizer_offload": False,
             "training": True})

@@ -143,7 +143,7 @@ def sweep_command(file):
 
 
 def sweep_answer(text):
-    """Of our sweep as CSV; jobs that do not fit count, as peers count them that do not look."""
+    """Of our sweep as CSV."""
     rows = list(csv.DictReader(io.StringIO(text)))
 
     def step(of):
@@ -160,7 +160,8 @@ def layout(job):
 def what_if_verdict(theirs, ours):
     off = theirs["flops"] / ours["flops"] - 1
     fastest = [f"{layout(of['fastest'])}: {of['seconds']:.2f} s" for of in (theirs, ours)]
-    return abs(off) <= SAME_FLOPS, f"FLOPs {100 * off:+.0f} %; fastest {fastest[0]}, ours {fastest[1]}"
+    refused = f"; it refuses {theirs['of'] - theirs['steps']}" if theirs["of"] > theirs["steps"] else ""
+    return abs(off) <= SAME_FLOPS, f"FLOPs {100 * off:+.0f} %; fastest {fastest[0]}, ours {fastest[1]}{refused}"
 
 
 WHAT_IF_REASONS = {
@@ -180,7 +181,7 @@ class Line:
     work: str
     peer: str
     call: float
-    process: float
+    process: float | None  # none of a peer that is measured from inside alone
     ours: float
     verdict: tuple  # right, words
     why: str = ""
@@ -256,20 +257,22 @@ class Bench:
         worst, flows = found[-1][0]["worst"], found[-1][0]["flows"]
         verdict = worst <= against_simgrid.MOST_OFF, f"ends at most {worst:.1e} of a flow's time apart"
         self.lines.append(Line(f"contention, {flows:,} flows of {job.split('x')[0]} GPUs", f"SimGrid {against_simgrid.version()}",
-                               theirs, theirs, ours, verdict))
+                               theirs, None, ours, verdict))
 
 
 # --- what is printed -----------------------------------------------------------------------------------------------
 
 
-def seconds(value):
-    return f"{number(value)} s" if value >= 0.0995 else f"{number(1e3 * value)} ms"
+def duration(seconds):
+    if seconds is None:
+        return ""
+    return f"{number(seconds)} s" if seconds >= 0.0995 else f"{number(1e3 * seconds)} ms"
 
 
 def table(lines):
     out = [row(["work", "peer", "its call", "its process", "ours", "faster", "answers"]), row(["---"] * 7)]
     for line in lines:
-        times = [seconds(value) for value in (line.call, line.process, line.ours)]
+        times = [duration(seconds) for seconds in (line.call, line.process, line.ours)]
         out.append(row([line.work, line.peer, *times, f"{number(line.faster())}x", line.verdict[1]]))
     behind = [f"- {line.peer}, {line.work}: {line.why or 'NO REASON IS GIVEN'}." for line in lines if line.faster() < 1]
     return "\n".join(out) + ("\n\nOurs is not ahead of the call in:\n\n" + "\n".join(behind) if behind else "")
@@ -301,6 +304,8 @@ def main():
     parser.add_argument("--simgrid-jobs", default="512x4,1024x4", help="GPUs x CP, of TP 8 and PP 16")
     parser.add_argument("--write", action="store_true", help="into docs/results/peers.md")
     options = parser.parse_args()
+    if options.write and options.only:
+        parser.error("--write puts all rows into the page; --only runs some")
     folders = dict(one.split("=", 1) for one in options.folder)
     wanted = lambda name: not options.only or name in options.only.split(",")
     with tempfile.TemporaryDirectory() as folder:
