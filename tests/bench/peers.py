@@ -74,8 +74,8 @@ PACKING = [
     Packing("llamafactory", "the longest that fits", "ffd"),
     Packing("binpacking", "constant volume", "ffd", documents=10_000),
     Packing("openchat", f"multipack, {peer_calls.OPENCHAT_LANES} lanes", "multipack", lanes=peer_calls.OPENCHAT_LANES, same=True,
-            why="its call is compiled code on an array in memory, as long as ours without reading the text of the lengths; "
-                "its process is what a user waits for"),
+            why="its call is compiled code on an array in memory; ours also starts, reads the lengths from text and makes metrics, "
+                "where its process first compiles for seconds"),
     Packing("binpacking-parts", f"constant number, {PARTS} parts", "lpt", parts=PARTS),
     Packing("verl", f"Karmarkar-Karp, {PARTS} parts", "karmarkar-karp", documents=16_384, parts=PARTS, same=True),
     Packing("prtpy-parts", f"Karmarkar-Karp, {PARTS} parts", "karmarkar-karp", documents=4_096, parts=PARTS, same=True),
