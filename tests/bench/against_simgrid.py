@@ -20,17 +20,28 @@ MOST_OFF, LEAST_FASTER = 0.01, 20
 
 
 def build_simgrid(folder):
+    """The program of simgrid_flows.cpp; None without SimGrid."""
     program = folder / "simgrid_flows"
     found = subprocess.run(["g++", "-x", "c++", "-E", "-include", "simgrid/s4u.hpp", "/dev/null"], capture_output=True)
     if found.returncode:
-        print("SimGrid is not installed: nothing to compare with")
-        sys.exit(0)
+        return None
     subprocess.run(["g++", "-O2", "-std=c++17", HERE / "simgrid_flows.cpp", "-o", program, "-lsimgrid"], check=True)
     return program
 
 
 def last_json(command):
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
+
+
+def version():
+    of_it = subprocess.run(["dpkg-query", "-W", "-f", "${Version}", "libsimgrid-dev"], capture_output=True, text=True)
+    return of_it.stdout or "of unknown version"
+
+
+def compare(trace, simgrid, job, flows):
+    """What SimGrid and what flow_trace print for the flows of one step; `flows`: the file that one writes and the other reads."""
+    ours = last_json([trace, *job.split("x"), flows])
+    return last_json([simgrid, flows]), ours
 
 
 def main():
@@ -43,13 +54,14 @@ def main():
     with tempfile.TemporaryDirectory() as scratch:
         folder = pathlib.Path(scratch)
         simgrid = build_simgrid(folder)
+        if not simgrid:
+            print("SimGrid is not installed: nothing to compare with")
+            return
         print(f"{'GPUs':>6} {'CP':>3} | {'flows':>8} {'SimGrid s':>10} | {'flows':>8} {'flows s':>8} {'faster':>7} {'all s':>7} {'step s':>7} |"
               f" {'worst off':>10} {'mean off':>10}")
         for job in options.jobs.split(","):
             gpus, context = job.split("x")
-            flows = folder / "flows"
-            ours = last_json([trace, gpus, context, flows])
-            theirs = last_json([simgrid, flows])
+            theirs, ours = compare(trace, simgrid, job, folder / "flows")
             faster = theirs["cpu"] / max(ours["flows_cpu"], 1e-6)
             failed |= theirs["worst"] > MOST_OFF or faster < LEAST_FASTER
             print(f"{gpus:>6} {context:>3} | {theirs['flows']:>8} {theirs['cpu']:>10.3f} | {ours['flows']:>8} {ours['flows_cpu']:>8.4f}"

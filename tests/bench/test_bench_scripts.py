@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
 """What the scripts of tests/bench compute: fits, spreads, turns, tables. Nothing is timed."""
+import dataclasses
+import json
 import math
 import pathlib
 import sys
@@ -10,6 +12,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import before_after
 import growth
 import instructions
+import peer_calls
+import peers
 import user_work
 from process_cost import Cost, exponent, fixed_cost, measure, spread, take_turns
 
@@ -158,6 +162,93 @@ class Tables(unittest.TestCase):
 
     def test_documents_are_those_that_the_study_says(self):
         self.assertEqual(growth.documents_of("x: on 64 GPUs, 209,715,200 tokens of 96,733 documents from y"), 96733)
+
+
+class Peers(unittest.TestCase):
+    """What a peer is asked and how answers are compared, with peers that the tests write."""
+
+    packing = peers.Packing("megatron-bridge", "first-fit decreasing", "ffd", documents=3, same=True)
+    parts = peers.Packing("verl", "two parts", "karmarkar-karp", documents=3, parts=2, same=True)
+
+    def ask(self, source, lengths=(5, 6, 4), size=10, peer="megatron-bridge"):
+        """peer_calls on a peer of that source, in a process of its own"""
+        with tempfile.TemporaryDirectory() as folder:
+            folder = pathlib.Path(folder)
+            (folder / "algorithms.py").write_text(source)
+            (folder / "lengths.txt").write_text("\n".join(map(str, lengths)))
+            problem = folder / "problem.json"
+            problem.write_text(json.dumps({"lengths": str(folder / "lengths.txt"), "documents": len(lengths), "size": size}))
+            return measure([sys.executable, pathlib.Path(peer_calls.__file__), peer, problem, folder], 60)
+
+    def test_a_peer_is_one_file_and_needs_nothing_of_what_it_imports(self):
+        said = self.ask("from megatron.bridge.utils import get_logger\nget_logger('x').info('y')\n"
+                        "def first_fit_decreasing(lengths, size):\n    print('packed')\n    return [[6, 4], [5]]\n")
+        self.assertEqual(said.status, "ok", said.text)
+        of_it = json.loads(said.text)
+        self.assertEqual((of_it["answer"], of_it["version"]), ({"packs": 2, "placed": 3, "largest": 10}, "a folder"))
+        self.assertLessEqual(of_it["call"], of_it["process"])
+
+    def test_a_peer_that_is_not_there_is_refused_and_one_that_packs_twice_fails(self):
+        self.assertEqual(self.ask("", peer="llamafactory").status, "refused")
+        twice = self.ask("def first_fit_decreasing(lengths, size):\n    return [[6, 4], [5, 5]]\n")
+        self.assertEqual((twice.status, "packed twice" in twice.text), ("failed", True))
+
+    def verdict(self, theirs, ours, problem=None, **changes):
+        problem = dataclasses.replace(problem or self.packing, **changes)
+        lengths = [peers.CAPACITY, 1000, 96]
+        answers = [peer_calls.packing_answer(lengths, packs) for packs in (theirs, ours)]
+        return peers.packing_verdict(problem, *answers, len(lengths), sum(lengths) / (problem.parts or 1))
+
+    def test_one_algorithm_gives_one_number_of_packs_and_others_no_fewer_than_ours(self):
+        two, three = [[4096], [1000, 96]], [[4096], [1000], [96]]
+        self.assertEqual(self.verdict(two, two), (True, "2 packs"))
+        self.assertEqual(self.verdict(three, two), (False, "3 packs, ours 2"))
+        self.assertTrue(self.verdict(three, two, same=False)[0])
+        self.assertFalse(self.verdict(two, three, same=False)[0])
+        self.assertFalse(self.verdict(two, [[4096], [1000]], same=False)[0], "a document is lost")
+        self.assertFalse(self.verdict(two, [[4096, 96], [1000]])[0], "a pack is too large")
+
+    def test_parts_are_equal_to_a_millionth_of_the_mean(self):
+        best, worse = [[4096], [1000, 96]], [[4096, 96], [1000]]
+        self.assertEqual(self.verdict(best, best, self.parts), (True, "largest part over mean 1.577812"))
+        self.assertFalse(self.verdict(best, worse, self.parts)[0])
+        self.assertFalse(self.verdict(worse, best, self.parts)[0])
+        self.assertTrue(self.verdict(worse, best, self.parts, same=False)[0])
+
+    def test_a_plan_is_its_packs_of_whole_documents(self):
+        plan = lambda *slices: {"steps": [{"lanes": [{"micro_batches": [
+            {"slices": list(slices), "tokens": sum(end - begin for _, begin, end in slices)}, {"slices": [], "tokens": 0}]}]}]}
+        self.assertEqual(peers.packs_of(plan([1, 0, 7], [0, 0, 5]), [5, 7]), [[7, 5]])
+        with self.assertRaises(ValueError):
+            peers.packs_of(plan([1, 0, 3]), [5, 7])
+
+    def test_what_ifs_are_compared_by_the_flops_of_a_step(self):
+        text = "step_seconds,mfu,gpus,reason\n" + "2,0.5,128,\n" * (len(peers.jobs()) - 1) + ",,,does not divide\n"
+        ours = peers.sweep_answer(text)
+        self.assertEqual((ours["steps"], ours["of"], ours["flops"]), (len(peers.jobs()) - 1, len(peers.jobs()), 128 * 312e12))
+        self.assertTrue(peers.what_if_verdict({**ours, "flops": 1.09 * ours["flops"]}, ours)[0])
+        self.assertFalse(peers.what_if_verdict({**ours, "flops": 0.85 * ours["flops"]}, ours)[0])
+        with self.assertRaises(ValueError):
+            peer_calls.steps_answer([1], ["no memory"])
+
+    def test_jobs_are_in_the_order_of_the_sweep(self):
+        jobs = peers.jobs()
+        self.assertEqual([(job["gpus"], job["tensor"], job["pipeline"]) for job in (jobs[0], jobs[1], jobs[-1])],
+                         [(128, 1, 1), (128, 1, 2), (512, 8, 8)])
+        self.assertEqual({job["gpus"] // (job["tensor"] * job["pipeline"] * job["data"]) for job in jobs}, {1})
+
+    def test_a_unit_is_read(self):
+        self.assertEqual((peer_calls.seconds("24.5 ms"), peer_calls.flops("15.5 T")), (24.5e-3, 15.5e12))
+
+    def test_a_row_that_is_behind_needs_a_reason_and_one_whose_answers_differ_is_named(self):
+        ahead = peers.Line("work", "ahead 1", call=4, process=5, ours=2, verdict=(True, "2 packs"))
+        behind = dataclasses.replace(ahead, peer="behind 2", ours=8)
+        other = dataclasses.replace(ahead, peer="other 3", verdict=(False, "3 packs"))
+        self.assertEqual([fault.split(":")[0] for fault in peers.faults([ahead, behind, other])], ["behind 2, work", "other 3, work"])
+        self.assertEqual(list(peers.faults([dataclasses.replace(behind, why="it does less")])), [])
+        lines = peers.table([ahead, dataclasses.replace(behind, why="it does less")]).splitlines()
+        self.assertEqual(lines[2], "| work | ahead 1 | 4.00 s | 5.00 s | 2.00 s | 2.00x | 2 packs |")
+        self.assertEqual(lines[-1], "- behind 2, work: it does less.")
 
 
 if __name__ == "__main__":
