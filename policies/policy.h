@@ -175,6 +175,8 @@ std::span<const ShardParameter> shard_parameters();
 
 // The definition of a key; null where no policy has it.
 const PackParameter* pack_parameter(std::string_view key);
+// The policy's own definition, which says when the key acts on it; null where it has none.
+const PackParameter* pack_parameter(const Policy& policy, std::string_view key);
 
 // Whether `key` belongs to certain policies or rules. Other keys (order, verify, schedule) apply to all.
 bool is_policy_key(std::string_view key);

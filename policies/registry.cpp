@@ -326,10 +326,17 @@ std::span<const ShardParameter> shard_parameters() {
   return kAll;
 }
 
+static const PackParameter* found(std::span<const PackParameter> parameters, std::string_view key) {
+  const auto it = std::ranges::find(parameters, key, &PackParameter::key);
+  return it == parameters.end() ? nullptr : &*it;
+}
+
 const PackParameter* pack_parameter(std::string_view key) {
-  for (const PackParameter& parameter : pack_parameters())
-    if (parameter.key == key) return &parameter;
-  return nullptr;
+  return found(pack_parameters(), key);
+}
+
+const PackParameter* pack_parameter(const Policy& policy, std::string_view key) {
+  return found(policy.parameters, key);
 }
 
 bool has_key(const Policy& policy, std::string_view key) {

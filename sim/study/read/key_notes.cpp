@@ -37,7 +37,7 @@ bool has_effect(const std::string& key, const PolicyRun& run) {
   if (key == "micro_batches" && has_key(run.policy(), key)) return counts_micro_batches(run);
   // An order of micro-batches needs their cost.
   if (key == "cost" && run.pack.order != Order::as_packed) return true;
-  if (const PackParameter* row = pack_parameter(key); row != nullptr && has_key(run.policy(), key))
+  if (const PackParameter* row = pack_parameter(run.policy(), key))
     return row->acts == nullptr || row->acts(run.pack);
   return uses_key(run.policy(), key) || uses_key(run.rule(), key);
 }
@@ -182,8 +182,7 @@ Note idle_key_note(const PolicyRun& run, const std::string& key) {
   if (key == "micro_batches" && has_key(run.policy(), key))
     return no_effect(key, "without tokens_per_micro_batch");
   if (key == "tile") return {"tile_no_effect", "", {}};
-  if (const PackParameter* row = pack_parameter(key); row != nullptr && has_key(run.policy(), key))
-    return no_effect(key, row->acts_when);
+  if (const PackParameter* row = pack_parameter(run.policy(), key)) return no_effect(key, row->acts_when);
   if (is_shard_key(key)) return {"no_effect_on_shard", "", {{"key", key}, {"shard", run.shard}}};
   return {"no_effect_on_policy", "", {{"key", key}, {"policy", run.name}}};
 }

@@ -154,6 +154,15 @@ TEST_CASE("With a budget of tokens a given number of micro-batches is noted, the
   CHECK(notes_of_no_effect(file).empty());
 }
 
+TEST_CASE("A key that acts on one policy only with another key is noted for that policy alone") {
+  const json weighs = {{"name", "lpt"}, {"linear_cost", 1}};
+  CHECK(notes_of_no_effect(small_study_of(weighs)).empty());  // lpt balances what it weighs
+  json in_order = weighs;
+  in_order["name"] = "plain";
+  CHECK(notes_of_no_effect(small_study_of(in_order)) ==
+        Notes{about("plain", no_effect("linear_cost", "with tokens_per_micro_batch"))});
+}
+
 TEST_CASE("With whole documents sequences_per_step is the fewest micro-batches, and a note says so") {
   json file = small_study_of("lpt");
   file["batch"].erase("sequences_per_step");
