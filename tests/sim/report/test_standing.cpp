@@ -91,8 +91,11 @@ TEST_CASE("A tie is by sampling, or else by the error of the prediction") {
   CHECK(other["tied"] == true);
   CHECK(other["tied_by"] == "model");
   CHECK_FALSE(standing_of(result).is_decided());
-  // Two layouts have an interval of their own, or none.
+  // On twice the GPUs a row is half as fast per GPU.
   result.policies[0].layout.tensor = 2;
+  CHECK(*standing_of(result).others[0].ratio.ratio == doctest::Approx(2.2));
+  // Two layouts have an interval of their own, or none.
+  result.policies[1].layout.context = 2;
   CHECK(standing_of(result).is_decided());
   result.expected_error->speed_up_of_layouts = {0.8, 1.25, 40, 5};
   CHECK(standing_json(result)["others"][0]["model_low"] == doctest::Approx(0.88));
