@@ -216,7 +216,7 @@ class Megatron(Framework):
         self.addCleanup(torch.distributed.destroy_process_group)
         parallel_state.initialize_model_parallel()
         model, batches = model_of(), iter(self.example.Loader(
-            self.data, self.tiny.sampler(self.data), form=self.example.megatron, length=256, multiple=8, endless=True, num_workers=2))
+            self.data, self.tiny.sampler(self.data, multiple=8), form=self.example.megatron, length=256, endless=True, num_workers=2))
         optimizer = torch.optim.SGD(model.parameters(), lr=self.tiny.RATE)
         for _ in range(4):
             optimizer.zero_grad()
@@ -225,7 +225,7 @@ class Megatron(Framework):
                     forward_step_func=self.example.forward_step, data_iterator=batches, model=model, num_microbatches=self.tiny.MICRO_BATCHES,
                     seq_length=256, micro_batch_size=1, forward_only=False)
             optimizer.step()
-        alone = self.tiny.alone(model_of(), self.data, [self.tiny.sampler(self.data)], loss, 4)
+        alone = self.tiny.alone(model_of(), self.data, [self.tiny.sampler(self.data, multiple=8)], loss, 4)
         self.assert_equal_weights(dict(model.named_parameters()), dict(alone.named_parameters()))
 
     def test_it_runs(self):

@@ -58,6 +58,27 @@ class Filled(unittest.TestCase):
             sampler(accumulate=4).load_state_dict(other.state_dict())
 
 
+class Multiple(unittest.TestCase):
+    def test_packs_hold_documents_with_their_padding(self):
+        lengths = [4097, 4095] * 4  # pairs fill 8192 tokens, but not with each up to a multiple of 16
+        shape = {"documents_per_step": 8, "pack_length": 8192}
+        self.assertEqual([len(m) for m in equipoise.BatchSampler(lengths, "bfd", **shape)], [2] * 4)
+        padded = [sum(-(-lengths[d] // 16) * 16 for d in m) for m in equipoise.BatchSampler(lengths, "bfd", multiple=16, **shape)]
+        self.assertLessEqual(max(padded), 8192)
+        self.assertEqual(sum(padded), 4 * (4112 + 4096))
+
+    def test_pieces_are_of_documents_and_not_of_padding(self):
+        sampler = equipoise.BatchSampler([9, 21, 30], "plain", slices=True, multiple=8, context_window=16, sequences_per_step=2, micro_batches=2)
+        found = [piece for m in sampler for piece in m]
+        self.assertEqual(sorted(found), [(0, 0, 9), (1, 0, 16), (1, 16, 21), (2, 0, 8), (2, 8, 24), (2, 24, 30)])
+
+    def test_a_row_that_pads_sets_it(self):
+        study = {"trace": {"uniform": 100}, "model": "qwen2.5-0.5b", "cluster": {"profile": "h100-sxm"}, "parallel": {"context": 2},
+                 "batch": {"documents_per_step": 8, "context_window": 512, "steps": 1},
+                 "policies": [{"name": "bfd", "pack_length": 512, "shard": "per-document", "remainder": "pad"}]}
+        self.assertEqual(equipoise.BatchSampler.from_study(equipoise.study(study), "bfd", [100] * 16).multiple, 4)
+
+
 @unittest.skipIf(torch is None, "torch is not installed")
 class Padded(unittest.TestCase):
     def test_each_document_to_a_multiple_and_all_to_a_length(self):

@@ -42,7 +42,7 @@ class Loader(DataLoader):
         sampler = equipoise.BatchSampler(lengths, "wlb", lanes=replicas, lane=replica, documents_per_step=256, accumulate=4)
         loader = equipoise.loader.Loader(dataset, sampler, num_workers=4)
 
-    A batch is what equipoise.packed.collate makes with `multiple`, `length` and `pad`, changed by a `form` such as `megatron`
+    A batch is what equipoise.packed.collate makes with `length`, `pad` and the sampler's `multiple`, changed by a `form` such as `megatron`
     or `torchtitan` above. A framework's own `collate_fn` takes their place, and is given items of the dataset. An iteration is the
     rest of an epoch, as the sampler's; if it is `endless`, of all epochs. `options` are those of DataLoader.
 
@@ -60,7 +60,6 @@ class Loader(DataLoader):
         *,
         field: str = "input_ids",
         form: Optional[Callable] = None,
-        multiple: int = 1,
         length: Optional[int] = None,
         pad: int = 0,
         collate_fn: Optional[Callable] = None,
@@ -70,7 +69,7 @@ class Loader(DataLoader):
         make: Callable
         if collate_fn is None:
             dataset = PackedDataset(dataset, field)
-            make = partial(_packed, form, {"multiple": multiple, "length": length, "pad": pad})
+            make = partial(_packed, form, {"multiple": sampler.multiple, "length": length, "pad": pad})
         else:
             make = partial(_collated, collate_fn, dataset[int(sampler.lengths.argmin())])
         super().__init__(dataset, batch_sampler=sampler, collate_fn=make, **options)

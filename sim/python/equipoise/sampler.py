@@ -107,6 +107,9 @@ class BatchSampler:
     steps, and all whose ranks wait for each other in every micro-batch (FSDP, ZeRO-3): micro-batches without
     documents, [], fill up, and a plan that has more is refused. It sets `micro_batches` to as many of all lanes.
 
+    With `multiple`, the plan counts each document with the padding up to a multiple of so many tokens, which the loader adds: 2 x CP
+    where context parallelism cuts each document.
+
     Every rank plans all lanes by itself and takes its own: plans are pure functions of lengths, options and
     epoch, so no rank has to tell another. An epoch is planned at once in a thread, without the interpreter's
     lock, while the one before it trains. `options` are those of `pack`, whose plan this is (`equipoise.explain(policy)`
@@ -134,9 +137,11 @@ class BatchSampler:
         seed: int = 0,
         tokens_per_step: Optional[int] = None,
         accumulate: Optional[int] = None,
+        multiple: int = 1,
         **options: Any,
     ):
         self.lengths = lengths_array(lengths)
+        self.multiple = integer("multiple", multiple, 1)
         self.lanes, self.seed = integer("lanes", lanes, 1), integer("seed", seed, 0)
         self.lane = integer("lane", lane, 0, self.lanes - 1)
         self.policy, self.name = policy, policy if isinstance(policy, str) else own_policy.parts(policy)[1]
@@ -203,6 +208,8 @@ class BatchSampler:
             given["job"] = _job({**values, **files}, entry, batch, derived)
         for part in (batch, entry, derived) if isinstance(policy, str) else (batch,):
             given.update({key: value for key, value in part.items() if key in known})
+        if entry.get("remainder") == "pad" and given["context"] > 1:
+            given["multiple"] = 2 * given["context"]
         given.update(options)
         if policy == "equipoise" and given.get("start", "best") == "best" and given.get("own_degrees", True) and "own_degrees" not in options:
             warnings.warn(
@@ -236,7 +243,8 @@ class BatchSampler:
     def _make(self, epoch: int) -> Tuple[_core.PackedPlan, Optional[np.ndarray], bytes]:
         """The epoch's plan, the order of its documents, and a hash of a function's plan."""
         order = self._order(epoch)
-        lengths = self.lengths if order is None else self.lengths[order]
+        lengths = -(-self.lengths // self.multiple) * self.multiple
+        lengths = lengths if order is None else lengths[order]
         plan = planned(lengths, self.policy, self._options)
         for step in range(plan.steps):
             degrees = plan.degrees(step)
@@ -279,9 +287,15 @@ class BatchSampler:
         counts = plan.counts(self.lane)
         return plan, order, counts if self.accumulate is None else [self.accumulate] * len(counts)
 
-    def _piece(self, piece: Tuple[int, int, int], order: Optional[np.ndarray]) -> Piece:
-        document = piece[0] if order is None else int(order[piece[0]])
-        return (document, piece[1], piece[2]) if self.slices else document
+    def _pieces(self, planned: List[Tuple[int, int, int]], order: Optional[np.ndarray]) -> List[Piece]:
+        pieces: List[Piece] = []
+        for index, begin, end in planned:
+            document = index if order is None else int(order[index])
+            if not self.slices:
+                pieces.append(document)
+            elif begin < self.lengths[document]:  # else it is of padding alone
+                pieces.append((document, begin, min(end, int(self.lengths[document]))))
+        return pieces
 
     # The functions below are about the whole run.
 
@@ -324,7 +338,7 @@ class BatchSampler:
         self._plan_ahead(epoch + 1)
         for step in range(first, len(counts)):
             lane = plan.micro_batches(step, self.lane) if self.lane < plan.lanes(step) else []
-            micro_batches = [[self._piece(piece, order) for piece in m] for m in lane if m]
+            micro_batches = [self._pieces(m, order) for m in lane if m]
             micro_batches += [[] for _ in range(counts[step] - len(micro_batches))]
             if not micro_batches:
                 self._reached(epoch, step, 0, counts)
@@ -345,8 +359,8 @@ class BatchSampler:
         settings = {"lengths": hashlib.sha256(self.lengths.tobytes()).hexdigest(), "policy": self.name, **json.loads(self._options)}
         if not isinstance(self.policy, str):  # a function is represented by what it returns
             settings["plan"] = self._plan_ahead(epoch).result()[2].hex()
-        if self.accumulate is not None:
-            settings["accumulate"] = self.accumulate
+        settings.update({"accumulate": self.accumulate} if self.accumulate is not None else {})
+        settings.update({"multiple": self.multiple} if self.multiple > 1 else {})
         return {**settings, "reshuffle": self.reshuffle, "slices": self.slices}
 
     def state_dict(self, consumed: Optional[int] = None, epoch: Optional[int] = None) -> Dict[str, Any]:

@@ -6,7 +6,7 @@
 
 Run with Megatron-Core 0.16.1. Every data-parallel rank has a loader of its lane, which all its tensor and pipeline ranks have,
 too. A micro-batch is one row of `length` tokens, as loops with fixed shapes ask for, and its padding is a document of its own. With
-context parallelism, multiple=2 * CP fills each document up, so that it can be cut. This script makes documents and counts what the loader
+context parallelism, multiple=2 * CP counts and fills each document up, so that it can be cut. This script makes documents and counts what the loader
 gives. Training is Megatron-LM's, in a copy of its pretrain_gpt.py:
 
   from megatron_loop import forward_step, loader_of      # in place of its own

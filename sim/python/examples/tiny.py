@@ -29,12 +29,13 @@ def documents(count=20 * STEPS):
     return [{"input_ids": random.randint(0, WORDS, size=int(n)).tolist()} for n in lengths]
 
 
-def sampler(data, policy="wlb", lanes=1, lane=0):
+def sampler(data, policy="wlb", lanes=1, lane=0, **options):
     """Steps of 20 documents. Packs of ffd are fewer than the micro-batches that a framework counts."""
     own = {"wlb": {"queues": 1, "max_tokens": 256}, "ffd": {"pack_length": 96}}.get(policy, {})
     lengths = [len(d["input_ids"]) for d in data]
     return equipoise.BatchSampler(
-        lengths, policy, lanes=lanes, lane=lane, accumulate=MICRO_BATCHES, documents_per_step=20, context_window=128, **own)
+        lengths, policy, lanes=lanes, lane=lane, accumulate=MICRO_BATCHES, documents_per_step=20, context_window=128, **own,
+        **options)
 
 
 def model():
