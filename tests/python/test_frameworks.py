@@ -117,7 +117,7 @@ class DeepSpeed(WithTransformers):
     def setUp(self):
         super().setUp()
         self.config = exported("deepspeed", self.folder, parallel={"data": 2, "zero": 1})
-        self.arguments = ("--config", self.config, "--float32")
+        self.arguments = ("--config", self.config, "--plain")
 
     def test_the_exported_config_as_it_is(self):
         losses = re.findall(r"loss ([\d.]+)", printed(EXAMPLES / self.script, "--config", self.config, "--steps", 1, ranks=2))

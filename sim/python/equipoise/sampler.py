@@ -243,7 +243,7 @@ class BatchSampler:
     def _make(self, epoch: int) -> Tuple[_core.PackedPlan, Optional[np.ndarray], bytes]:
         """The epoch's plan, the order of its documents, and a hash of a function's plan."""
         order = self._order(epoch)
-        lengths = -(-self.lengths // self.multiple) * self.multiple
+        lengths = self.lengths if self.multiple == 1 else -(-self.lengths // self.multiple) * self.multiple
         lengths = lengths if order is None else lengths[order]
         plan = planned(lengths, self.policy, self._options)
         for step in range(plan.steps):

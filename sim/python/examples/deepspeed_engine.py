@@ -25,13 +25,13 @@ from equipoise.loader import Loader
 def main():
     parser = tiny.arguments(__doc__)
     parser.add_argument("--config", required=True, help="what `equipoise export --for deepspeed` prints")
-    parser.add_argument("--float32", action="store_true", help="without the config's bf16")
+    parser.add_argument("--plain", action="store_true", help="in float32 and without clipping of gradients, whatever the config has")
     parser.add_argument("--local_rank", help="which DeepSpeed's launcher gives")
     args = parser.parse_args()
     with open(args.config) as file:
         config = {**json.load(file), "zero_allow_untested_optimizer": True}
-    if args.float32:
-        del config["bf16"]
+    if args.plain:
+        config.update(bf16={"enabled": False}, gradient_clipping=0.0)
     deepspeed.init_distributed()
     rank, ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()
     data, model = tiny.documents(), tiny.model()
