@@ -183,7 +183,7 @@ inline constexpr Gap kLora = {
     "peft's LoraConfig, Megatron Bridge's LoRA(target_modules, dim), verl's model.lora_rank"};
 
 inline constexpr std::string_view kFeedIt =
-    "its micro-batches, as equipoise.BatchSampler (Python) or plan.json of `study --out` give them";
+    "its micro-batches, as equipoise.loader (Python) or plan.json of `study --out` give them";
 
 }  // namespace exported
 }  // namespace equipoise

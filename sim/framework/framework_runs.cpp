@@ -7,10 +7,10 @@ namespace {
 
 constexpr FrameworkRuns kFrameworks[] = {
     {"megatron megatron-2022 nemo ", "megatron", "plain hybrid-cp ", "per-document ",
-     "1f1b interleaved-1f1b ", "hybrid-cp ", kByMegatron},
-    {"deepspeed ", "deepspeed", "plain ", "per-sequence per-document ", "1f1b ", "", kByDeepspeed},
+     "1f1b interleaved-1f1b ", "hybrid-cp ", kByMegatron, true},
+    {"deepspeed ", "deepspeed", "plain ", "per-sequence per-document ", "1f1b ", "", kByDeepspeed, true},
     {"torchtitan fsdp ", "torchtitan", "plain ", "per-sequence ", "1f1b gpipe interleaved-1f1b ", "",
-     kByTorchtitan},
+     kByTorchtitan, true},
     {"verl ", "verl", "karmarkar-karp padded ", "per-document ", "1f1b ", "", kByVerlFsdp | kByVerlMegatron},
     {"nanotron ", "", "plain ", "per-sequence ", "1f1b gpipe ", "", 0},
 };

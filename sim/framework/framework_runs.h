@@ -1,7 +1,8 @@
 // What training frameworks run by themselves: the one table for results (runs_in) and `export`.
 //
-// A loader of the user's own can pack and cut micro-batches as a policy does. It cannot give a framework a
-// schedule, an attention or CP degrees that the framework does not have.
+// A loader can pack and cut micro-batches as a policy does: the one of the Python module (equipoise.loader)
+// packs, one of the user's own cuts, too. It cannot give a framework a schedule, an attention or CP degrees
+// that the framework does not have.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +28,7 @@ struct FrameworkRuns {
   std::string_view schedules;   // of a pipeline
   std::string_view degrees;     // policies whose CP degrees per micro-batch it runs, without a pipeline
   ContextFrameworks forms = 0;  // forms of context parallelism
+  bool takes_loader = false;    // whether tests train with equipoise.loader's micro-batches in it
 };
 
 // Sharding rules that need only a loader that cuts by them, if attention takes any cut.

@@ -334,8 +334,8 @@ constexpr ResultColumn kColumns[] = {
      {[](const RowFigures&) { return Metric(); }},
      0,
      "",
-     "whether the study's framework runs the row: yes, of itself; own loader, where yours feeds it the "
-     "plan's micro-batches; no, "
+     "whether the study's framework runs the row: yes, of itself or with equipoise.loader; own loader, where "
+     "yours feeds it the plan's micro-batches; no, "
      "where it lacks a schedule, an attention or CP degrees (runs_in). A column where a row needs more than "
      "the framework has",
      kUnlessYes,

@@ -41,14 +41,23 @@ class Batches(Case):
             self.assertEqual(self.lanes_of(study)[0], [[2, 2], [2, 2]], name)
             self.assertNotIn("unequal_micro_batches", self.notes_of_study(study))
 
-    def test_packs_that_padding_to_twice_the_cp_degree_makes_too_long_are_noted(self):
+    def test_packs_hold_documents_with_their_padding_to_twice_the_cp_degree(self):
         # Multiples of 16: 4,097 becomes 4,112, and with 4,095 -> 4,096 there are 8,208 tokens.
         policy = {"name": "bfd", "pack_length": 8192, "shard": "per-document", "remainder": "pad"}
         batch = {"context_window": 8192, "documents_per_step": 4}
-        notes = self.notes_of_study(self.study([4097, 4095] * 4, policy, {"context": 8}, batch))
-        self.assertEqual({key: notes["padded_packs"][key] for key in ("longest", "length", "multiple")},
-                         {"longest": 8208, "length": 8192, "multiple": 16})
-        self.assertNotIn("padded_packs", self.notes_of_study(self.study([4096] * 8, policy, {"context": 8}, batch)))
+        for remainder, expected in (("pad", [[4095, 4095]] * 2 + [[4097]] * 4), ("slots", [[4095, 4097]] * 4)):
+            study = self.study([4097, 4095] * 4, {**policy, "remainder": remainder}, {"context": 8}, batch)
+            self.assertNotIn("padded_packs", self.notes_of_study(study))
+            self.ok("study", study, "--quiet", "--out", self.folder / "out")
+            steps = json.loads((self.folder / "out" / "plan.json").read_text())["plans"][0]["steps"]
+            packs = [m["slices"] for step in steps for lane in step["lanes"] for m in lane["micro_batches"]]
+            self.assertEqual(sorted(sorted(end - begin for _, begin, end in pack) for pack in packs), expected)
+
+    def test_windows_that_padding_to_twice_the_cp_degree_makes_too_long_are_noted(self):
+        policy = {"name": "bfd", "pack_length": 8192, "shard": "per-document", "remainder": "pad"}
+        batch = {"context_window": 8192, "sequences_per_step": 2}
+        notes = self.notes_of_study(self.study([4097, 8191, 4096] * 4, policy, {"context": 8}, batch))
+        self.assertEqual({key: notes["padded_packs"][key] for key in ("length", "multiple")}, {"length": 8192, "multiple": 16})
 
     def test_oversize_says_that_windows_cut_documents_before(self):
         policy = {"name": "bfd", "oversize": "truncate"}

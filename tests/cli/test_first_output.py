@@ -49,7 +49,7 @@ class FirstOutput(Case):
                  "policies": ["padded", "wlb", {"name": "hbp", "groups": "16K:1,128K:8"}, {"name": "skrull", "shard": "dacp"}], "baseline": "padded"}
         found = json.loads(self.ok("study", self.write("sft.json", study), "--format", "json", "--quiet"))
         runs_in = {row["label"]: row["runs_in"] for row in found["policies"]}
-        self.assertEqual(runs_in, {"padded": "own_loader", "wlb": "own_loader", "hbp": "no", "skrull": "no"})
+        self.assertEqual(runs_in, {"padded": "own_loader", "wlb": "yes", "hbp": "no", "skrull": "no"})
         hbp = next(row for row in found["policies"] if row["label"] == "hbp")
         self.assertEqual([note["kind"] for note in hbp["needs"]], ["needs_degrees"])
         comparison = found["comparison"]

@@ -141,8 +141,8 @@ class Errors(unittest.TestCase):
             (lambda: record([{"position_ids": [None]}], trace), r"record: batch: position_ids: expected an array of integers, found \[None\]"),
             (lambda: equipoise.packed.PackedDataset(None), "dataset: expected something whose items are documents, by their index, found None"),
             (lambda: equipoise.packed.PackedDataset([], ["input_ids"]), r"field: expected a name, found \['input_ids'\]"),
-            (lambda: equipoise.packed.collate(None), "documents: expected a list of at least one document, found None"),
-            (lambda: equipoise.packed.collate(3), "documents: expected a list of at least one document, found 3"),
+            (lambda: equipoise.packed.collate(None), "documents: expected a list of documents, found None"),
+            (lambda: equipoise.packed.collate(3), "documents: expected a list of documents, found 3"),
         ])
 
 

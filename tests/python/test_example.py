@@ -15,10 +15,12 @@ from unittest import mock
 
 import numpy as np
 
+import equipoise
+
 from support import ROOT
-from test_frameworks import check_forward_step
 
 EXAMPLE = ROOT / "sim/python/examples/train_packed.py"
+sys.path.insert(0, str(EXAMPLE.parent))
 
 
 def started(*arguments, **environment):
@@ -88,26 +90,36 @@ def stand_ins(**modules):
 
 class WithoutFrameworks(unittest.TestCase):
     def test_megatrons_forward_step(self):
-        datasets = "megatron__core__datasets__"
+        """The borders reach the attention, and the loss is of the tokens that count."""
+        import torch  # before the stand-ins, with which all that they import goes
+
+        class Model(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.weight = torch.nn.Parameter(torch.tensor(2.0))
+
+            def forward(self, tokens, positions, attention_mask, labels, packed_seq_params):
+                self.packed = packed_seq_params
+                return self.weight * positions  # as if each token's loss
+
         modules = {
             **{name: {} for name in ("megatron", "megatron__core", "megatron__core__datasets")},
-            datasets + "blended_megatron_dataset_builder": {"BlendedMegatronDatasetBuilder": Held},
-            datasets + "blended_megatron_dataset_config": {"BlendedMegatronDatasetConfig": Held},
-            datasets + "indexed_dataset": {"IndexedDataset": Held, "IndexedDatasetBuilder": Held},
-            datasets + "megatron_dataset": {"MegatronDataset": Held},
+            "megatron__core__datasets__indexed_dataset": {"IndexedDataset": Held, "IndexedDatasetBuilder": Held},
             "megatron__core__packed_seq_params": {"PackedSeqParams": Held},
         }
-        import torch  # noqa: F401, before the stand-ins, with which all that they import goes
-
         with stand_ins(**modules):
-            import megatron_dataset
-        data = megatron_dataset.PackedDataset.__new__(megatron_dataset.PackedDataset)
-        documents = [np.arange(10), np.arange(20, 25)]
-        data.dataset = types.SimpleNamespace(get=lambda document, begin, tokens: documents[document][begin : begin + tokens])
-        data.config, data.indices, data.samples = types.SimpleNamespace(sequence_length=16), np.arange(2), [[(0, 0, 10), (1, 1, 4)]]
-        self.assertEqual(data[0]["cu_seqlens"].tolist(), [0, 10, 13, 16])
-        self.assertEqual(int(data[0]["loss_mask"].sum()), 9 + 2)
-        check_forward_step(self, megatron_dataset, data)
+            import megatron_loop
+        documents = [np.arange(1, 11), np.arange(20, 23)]
+        sampler = equipoise.BatchSampler([10, 3], "lpt", documents_per_step=2, accumulate=1)
+        loader = megatron_loop.Loader(documents, sampler, form=megatron_loop.megatron, length=16)
+        model = Model()
+        losses, loss_of = megatron_loop.forward_step(iter(loader), model)
+        loss, tokens, logged = loss_of(losses)
+        self.assertEqual((model.packed.cu_seqlens_q.tolist(), model.packed.qkv_format, model.packed.max_seqlen_kv), ([0, 10, 13, 16], "thd", 10))
+        counted = sum(range(9)) + sum(range(2))
+        self.assertEqual((float(loss), int(tokens), logged["lm loss"].tolist()), (2 * counted, 9 + 2, [2 * counted, 11]))
+        loss.backward()
+        self.assertEqual(float(model.weight.grad), counted)
 
     def test_verl_asks_for_its_partition(self):
         import verl_balance

@@ -1,7 +1,7 @@
 """Packed micro-batches for a model, in PyTorch: tokens one after the other, positions and borders of
 documents."""
 
-from typing import TYPE_CHECKING, Any, Dict, List, Tuple, Union
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple, Union
 
 import numpy as np
 
@@ -39,28 +39,38 @@ class PackedDataset(_Dataset):
         return np.asarray(sample[self.field] if isinstance(sample, dict) else sample)[begin:end]
 
 
-def collate(documents: List[Any]) -> Dict[str, Any]:
+def collate(documents: List[Any], *, multiple: int = 1, length: Optional[int] = None, pad: int = 0) -> Dict[str, Any]:
     """One micro-batch of documents as torch tensors, all int64 but for cu_seqlens (int32):
 
     input_ids (1, tokens); position_ids (1, tokens), from 0 in each document; labels (1, tokens), the next
     token of the same document, IGNORED at its last; cu_seqlens (documents + 1), where each begins and the
     last ends, as variable-length attention takes it; max_seqlen.
+
+    `multiple`: each document is filled up with tokens `pad` to a multiple of it, by 2 x CP where context parallelism cuts
+    each document. Causal attention sees these only from other such tokens, so the document includes them. `length`: padding, as a
+    document of its own, fills the micro-batch up to so many tokens. No padding has a loss. Of no documents it makes padding alone.
     """
-    if isinstance(documents, (str, bytes)) or not hasattr(documents, "__len__") or len(documents) == 0:
-        refuse("documents", "a list of at least one document", documents)
+    if isinstance(documents, (str, bytes)) or not hasattr(documents, "__len__"):
+        refuse("documents", "a list of documents", documents)
     import torch
 
     arrays = [np.asarray(d, dtype=np.int64) for d in documents]
     lengths = np.array([a.size for a in arrays], dtype=np.int64)
-    tokens = np.concatenate(arrays)
-    ends = np.cumsum(lengths)
-    labels = np.append(tokens[1:], IGNORED)
-    labels[ends - 1] = IGNORED
-    positions = np.arange(tokens.size) - np.repeat(ends - lengths, lengths)
+    sizes = -(-lengths // multiple) * multiple
+    left = (max(multiple, 1) if not arrays else 0) if length is None else length - int(sizes.sum())
+    if left < 0:
+        refuse("length", f"at least {int(sizes.sum())}, the tokens of a micro-batch's documents with their padding", length)
+    ends = np.cumsum(np.append(sizes, left) if left > 0 else sizes)
+    tokens, labels = np.full(ends[-1], pad, dtype=np.int64), np.full(ends[-1], IGNORED, dtype=np.int64)
+    for array, end, size in zip(arrays, ends, sizes):
+        begin = end - size
+        tokens[begin : begin + array.size] = array
+        labels[begin : begin + array.size - 1] = array[1:]
+    borders = np.concatenate([[0], ends])
     return {
         "input_ids": torch.from_numpy(tokens)[None],
-        "position_ids": torch.from_numpy(positions)[None],
+        "position_ids": torch.from_numpy(np.arange(tokens.size) - np.repeat(borders[:-1], np.diff(borders)))[None],
         "labels": torch.from_numpy(labels)[None],
-        "cu_seqlens": torch.from_numpy(np.concatenate([[0], ends]).astype(np.int32)),
-        "max_seqlen": int(lengths.max()),
+        "cu_seqlens": torch.from_numpy(borders.astype(np.int32)),
+        "max_seqlen": int(np.diff(borders).max()),
     }

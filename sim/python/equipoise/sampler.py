@@ -101,7 +101,14 @@ class BatchSampler:
 
     Each item is a micro-batch: a list of documents of the dataset (with `slices=True` of (document, begin,
     end), for policies and loaders that cut documents). `steps()` gives them step by step instead, for
-    gradient accumulation: how many a lane has may differ between steps.
+    gradient accumulation: how many a lane has may differ between steps and lanes.
+
+    With `accumulate`, each lane has exactly so many in every step, as frameworks expect that count gradient accumulation
+    steps, and all whose ranks wait for each other in every micro-batch (FSDP, ZeRO-3): micro-batches without
+    documents, [], fill up, and a plan that has more is refused. It sets `micro_batches` to as many of all lanes.
+
+    With `multiple`, the plan counts each document with the padding up to a multiple of so many tokens, which the loader adds: 2 x CP
+    where context parallelism cuts each document.
 
     Every rank plans all lanes by itself and takes its own: plans are pure functions of lengths, options and
     epoch, so no rank has to tell another. An epoch is planned at once in a thread, without the interpreter's
@@ -129,9 +136,12 @@ class BatchSampler:
         reshuffle: bool = False,
         seed: int = 0,
         tokens_per_step: Optional[int] = None,
+        accumulate: Optional[int] = None,
+        multiple: int = 1,
         **options: Any,
     ):
         self.lengths = lengths_array(lengths)
+        self.multiple = integer("multiple", multiple, 1)
         self.lanes, self.seed = integer("lanes", lanes, 1), integer("seed", seed, 0)
         self.lane = integer("lane", lane, 0, self.lanes - 1)
         self.policy, self.name = policy, policy if isinstance(policy, str) else own_policy.parts(policy)[1]
@@ -142,6 +152,11 @@ class BatchSampler:
                 raise ValueError("tokens_per_step: expected it or documents_per_step, found both")
             tokens = integer("tokens_per_step", tokens_per_step, 1)
             given["documents_per_step"] = max(1, round(tokens / float(self.lengths.mean())))
+        self._unsaid: Tuple[str, ...] = ()  # options that cause no warning if they have no effect
+        self.accumulate = None if accumulate is None else integer("accumulate", accumulate, 1)
+        if self.accumulate is not None and "micro_batches" not in given:
+            given["micro_batches"] = self.accumulate * self.lanes
+            self._unsaid = ("micro_batches",)
         self.context = given.get("context", 1)
         if policy == "equipoise" and given.get("start", "best") == "best":
             given.setdefault("own_degrees", False)  # because these lanes have one degree
@@ -150,7 +165,6 @@ class BatchSampler:
         self._epoch, self._at = 0, (0, 0)  # the first step, and the first micro-batch in it, that is still to
                                            # be handed out
         self._noted = False
-        self._unsaid: Tuple[str, ...] = ()  # options that cause no warning if they have no effect
         self._start()
 
     @classmethod
@@ -194,6 +208,8 @@ class BatchSampler:
             given["job"] = _job({**values, **files}, entry, batch, derived)
         for part in (batch, entry, derived) if isinstance(policy, str) else (batch,):
             given.update({key: value for key, value in part.items() if key in known})
+        if entry.get("remainder") == "pad" and given["context"] > 1:
+            given["multiple"] = 2 * given["context"]
         given.update(options)
         if policy == "equipoise" and given.get("start", "best") == "best" and given.get("own_degrees", True) and "own_degrees" not in options:
             warnings.warn(
@@ -203,7 +219,7 @@ class BatchSampler:
             )
         sampler = cls(lengths, policy, lanes=layout.get("data", 1), lane=lane, **given)
         # A study's batch serves all its rows, so keys that this policy does not use are no mistake.
-        sampler._unsaid = tuple(key for key in batch if key not in {**(entry if isinstance(policy, str) else {}), **options})
+        sampler._unsaid += tuple(key for key in batch if key not in {**(entry if isinstance(policy, str) else {}), **options})
         if sampler.lane == 0:  # because the other lanes wait for the same plan
             _say_while(sampler._plan_ahead(0), f"equipoise: packing {sampler.lengths.size:,} documents for row {row}")
         try:
@@ -227,7 +243,8 @@ class BatchSampler:
     def _make(self, epoch: int) -> Tuple[_core.PackedPlan, Optional[np.ndarray], bytes]:
         """The epoch's plan, the order of its documents, and a hash of a function's plan."""
         order = self._order(epoch)
-        lengths = self.lengths if order is None else self.lengths[order]
+        lengths = self.lengths if self.multiple == 1 else -(-self.lengths // self.multiple) * self.multiple
+        lengths = lengths if order is None else lengths[order]
         plan = planned(lengths, self.policy, self._options)
         for step in range(plan.steps):
             degrees = plan.degrees(step)
@@ -236,6 +253,9 @@ class BatchSampler:
                     f"policy: {self.name} gives step {step} lanes of CP degree {', '.join(map(str, degrees))}: expected "
                     f"the {self.lanes} of degree {self.context} of this sampler, or equipoise.pack, whose plan has them all"
                 )
+        most = max((max(plan.counts(lane), default=0) for lane in range(self.lanes)), default=0)
+        if self.accumulate is not None and most > self.accumulate:
+            raise ValueError(f"accumulate: expected at least {most}, as many micro-batches as {self.name} gives a lane in a step, found {self.accumulate}")
         if not self.slices:
             for document, begin, end in plan.first_cut(lengths):
                 index = document if order is None else int(order[document])
@@ -257,18 +277,25 @@ class BatchSampler:
         return self._plans[key]
 
     def _planned(self, epoch: int) -> Tuple[_core.PackedPlan, Optional[np.ndarray], List[int]]:
-        """The epoch's plan, the order of its documents, and how many micro-batches this lane has in each
+        """The epoch's plan, the order of its documents, and how many micro-batches this lane hands out in each
         step."""
         plan, order, _ = self._plan_ahead(epoch).result()
         for note in [] if self._noted else plan.warnings:
             if not note.startswith(tuple(f"{key} has no effect" for key in self._unsaid)):
                 warnings.warn(note, stacklevel=3)
         self._noted = True  # because the notes of other epochs are similar
-        return plan, order, plan.counts(self.lane)
+        counts = plan.counts(self.lane)
+        return plan, order, counts if self.accumulate is None else [self.accumulate] * len(counts)
 
-    def _piece(self, piece: Tuple[int, int, int], order: Optional[np.ndarray]) -> Piece:
-        document = piece[0] if order is None else int(order[piece[0]])
-        return (document, piece[1], piece[2]) if self.slices else document
+    def _pieces(self, planned: List[Tuple[int, int, int]], order: Optional[np.ndarray]) -> List[Piece]:
+        pieces: List[Piece] = []
+        for index, begin, end in planned:
+            document = index if order is None else int(order[index])
+            if not self.slices:
+                pieces.append(document)
+            elif begin < self.lengths[document]:  # else it is of padding alone
+                pieces.append((document, begin, min(end, int(self.lengths[document]))))
+        return pieces
 
     # The functions below are about the whole run.
 
@@ -310,8 +337,9 @@ class BatchSampler:
         plan, order, counts = self._planned(epoch)
         self._plan_ahead(epoch + 1)
         for step in range(first, len(counts)):
-            lane = plan.micro_batches(step, self.lane) if counts[step] > 0 else []
-            micro_batches = [[self._piece(piece, order) for piece in m] for m in lane if m]
+            lane = plan.micro_batches(step, self.lane) if self.lane < plan.lanes(step) else []
+            micro_batches = [self._pieces(m, order) for m in lane if m]
+            micro_batches += [[] for _ in range(counts[step] - len(micro_batches))]
             if not micro_batches:
                 self._reached(epoch, step, 0, counts)
             yield StepBatches(self, epoch, step, micro_batches, done if step == first else 0, counts)
@@ -331,6 +359,8 @@ class BatchSampler:
         settings = {"lengths": hashlib.sha256(self.lengths.tobytes()).hexdigest(), "policy": self.name, **json.loads(self._options)}
         if not isinstance(self.policy, str):  # a function is represented by what it returns
             settings["plan"] = self._plan_ahead(epoch).result()[2].hex()
+        settings.update({"accumulate": self.accumulate} if self.accumulate is not None else {})
+        settings.update({"multiple": self.multiple} if self.multiple > 1 else {})
         return {**settings, "reshuffle": self.reshuffle, "slices": self.slices}
 
     def state_dict(self, consumed: Optional[int] = None, epoch: Optional[int] = None) -> Dict[str, Any]:

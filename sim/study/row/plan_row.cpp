@@ -122,10 +122,45 @@ double choose_checkpoints(const StudyRow& row, Plan& plan) {
   return recomputed / std::max(1.0, all);
 }
 
+// Whether the sharding rule fills documents up to 2 x CP tokens, which the policy has to count. Documents
+// that a window has cut are packed as they are: the window is full without padding.
+bool packs_with_padding(const StudyRow& row, const PackingProblem& problem) {
+  if (row.run.sharding.remainder != Remainder::pad || row.run.pack.context == 1) return false;
+  return std::ranges::all_of(problem.batches, [](const GlobalBatch& batch) {
+    return std::ranges::all_of(batch.slices, [](const Slice& slice) { return slice.begin == 0; });
+  });
+}
+
+// The policy's plan of documents with their padding. Its slices end where the documents do.
+Plan plan_with_padding(const StudyRow& row, const PackingProblem& problem) {
+  const std::int64_t multiple = 2 * std::int64_t{row.run.pack.context};
+  std::vector<GlobalBatch> padded(problem.batches.begin(), problem.batches.end());
+  std::vector<std::int64_t> tokens(at(row.documents.documents), 0);
+  for (GlobalBatch& batch : padded)
+    for (Slice& slice : batch.slices) {
+      tokens[at(slice.document)] = slice.end;
+      slice.end = (slice.end + multiple - 1) / multiple * multiple;
+    }
+  Plan plan = make_plan(row.run.policy(), {padded, problem.options, problem.workload});
+  const auto take_padding_off = [&](std::vector<Slice>& slices) {
+    for (Slice& slice : slices) slice.end = std::min(slice.end, tokens[at(slice.document)]);
+    std::erase_if(slices, [](const Slice& slice) { return slice.tokens() <= 0; });
+  };
+  for (Step& step : plan.steps) {
+    take_padding_off(step.carried);
+    for (Lane& lane : step.lanes)
+      for (MicroBatch& m : lane.micro_batches) take_padding_off(m.slices);
+  }
+  take_padding_off(plan.dropped);
+  return plan;
+}
+
 // The policy's plan, or one that was made elsewhere, if it fits the study.
 Plan plan_of(const StudyRow& row, const PackingProblem& problem, Notes& notes) {
   const PolicyRun& run = row.run;
-  if (!run.has_plan_file()) return make_plan(run.policy(), problem);
+  if (!run.has_plan_file())
+    return packs_with_padding(row, problem) ? plan_with_padding(row, problem)
+                                            : make_plan(run.policy(), problem);
   Notes odd;
   Layout ranks;  // which is all that `pack` knows without a model
   ranks.data = run.pack.lanes;

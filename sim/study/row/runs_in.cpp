@@ -71,8 +71,10 @@ void say_what_runs(const Study& study, PolicyResult& row) {
   if (framework == nullptr) return;
   row.needs = needs_of(*framework, study, row);
   const bool cuts = study.layout.context == 1 || lists(framework->shards, row.run.shard);
-  const bool packs = cuts && lists(framework->packs, row.run.name) && row.run.plan_file.empty();
-  row.runs_in = !row.needs.empty() ? RunsIn::no : packs ? RunsIn::yes : RunsIn::own_loader;
+  // The loader takes a policy, not a file, and has documents as long as they are.
+  const bool loaded = framework->takes_loader && !row.run.policy().pads_documents;
+  const bool packs = (loaded || lists(framework->packs, row.run.name)) && row.run.plan_file.empty();
+  row.runs_in = !row.needs.empty() ? RunsIn::no : cuts && packs ? RunsIn::yes : RunsIn::own_loader;
 }
 
 }  // namespace equipoise

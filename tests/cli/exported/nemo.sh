@@ -2,7 +2,7 @@
 # use: run_recipe.py --recipe YOUR_MODELS_RECIPE "${OVERRIDES[@]}"; the recipe has the model's shape
 # 8 GPUs; simulated: 0.119 s per step of 54,613 tokens, 54238 tokens/s/GPU
 # that includes what is not expressed (below); the flags alone: no figure is known, because your own data loader packs documents and masks them
-# cannot be expressed: policy wlb (queues 2, max_tokens 32768): the dataset cuts documents into windows in data order; nearest: its micro-batches, as equipoise.BatchSampler (Python) or plan.json of `study --out` give them
+# cannot be expressed: policy wlb (queues 2, max_tokens 32768): the dataset cuts documents into windows in data order; nearest: its micro-batches, as equipoise.loader (Python) or plan.json of `study --out` give them
 # cannot be expressed: shard adaptive: packed documents are cut each into 2 x CP chunks (thd_get_partitioned_indices); nearest: per-document, by a dataset that packs (dataset.offline_packing_specs); else per-sequence, where documents see each other
 # cannot be expressed: largest micro-batch 16440 tokens: a micro-batch has the length of the dataset's samples; nearest: a length of so many, for a dataset of the plan's micro-batches
 # cannot be expressed: framework.gradient_bytes 2: mixed_precision by name reduces in fp32, whatever ddp says; nearest: without that override, cfg.mixed_precision = get_mixed_precision_config(NAME) with grad_reduce_in_fp32 = False, in the recipe

@@ -1,0 +1,167 @@
+#!/usr/bin/env python3
+"""equipoise.loader: a plan's micro-batches as a DataLoader that fills steps, pads, and goes on where it was."""
+
+import itertools
+import unittest
+
+import numpy as np
+
+import equipoise
+from equipoise.packed import IGNORED, collate
+
+try:
+    import torch
+
+    from equipoise.loader import Loader, megatron, torchtitan
+except ImportError:
+    torch = None
+
+LENGTHS = np.clip(equipoise.draw_trace("wlb-128k", 90, 0) // 1024, 4, 96)
+DOCUMENTS = [{"input_ids": np.arange(n) + 1000 * i} for i, n in enumerate(LENGTHS)]
+
+
+def sampler(policy="ffd", lanes=1, lane=0, **options):
+    """Packs of 96 tokens: a few in a step of about 20 documents."""
+    own = {"pack_length": 96} if policy == "ffd" else {}
+    return equipoise.BatchSampler(LENGTHS, policy, lanes=lanes, lane=lane, documents_per_step=20, context_window=128, **own, **options)
+
+
+def comparable(batch):
+    return {key: value.tolist() if hasattr(value, "tolist") else value for key, value in batch.items()}
+
+
+class Filled(unittest.TestCase):
+    def test_every_step_of_every_lane_has_as_many(self):
+        lanes = [sampler(lanes=2, lane=lane, accumulate=4) for lane in range(2)]
+        free = [sampler(lanes=2, lane=lane) for lane in range(2)]
+        self.assertEqual({count for lane in lanes for count in lane.rest()}, {4})
+        self.assertGreater(len({count for lane in free for count in lane.rest()}), 1)
+        for filled, own in zip(lanes, free):
+            self.assertEqual(len(filled), 4 * len(own.rest()))
+            for step, same in zip(filled.steps(), own.steps()):
+                self.assertEqual(step.micro_batches, same.micro_batches + [[]] * (4 - len(same)))
+
+    def test_micro_batches_of_all_lanes_follow(self):
+        counted = sampler("lpt", lanes=2, micro_batches=6)
+        filled = sampler("lpt", lanes=2, accumulate=3)
+        self.assertEqual(list(filled), list(counted))
+
+    def test_a_plan_with_more_is_refused(self):
+        with self.assertRaisesRegex(ValueError, "accumulate: expected at least 2, as many micro-batches as lpt gives a lane in a step, found 1"):
+            list(sampler("lpt", micro_batches=2, accumulate=1))
+        with self.assertRaisesRegex(ValueError, "accumulate: expected an integer from 1, found 0"):
+            sampler(accumulate=0)
+
+    def test_a_state_knows_it(self):
+        other = sampler(accumulate=5)
+        with self.assertRaisesRegex(ValueError, r"found other .*accumulate 5 \(4 here\)"):
+            sampler(accumulate=4).load_state_dict(other.state_dict())
+
+
+class Multiple(unittest.TestCase):
+    def test_packs_hold_documents_with_their_padding(self):
+        lengths = [4097, 4095] * 4  # pairs fill 8192 tokens, but not with each up to a multiple of 16
+        shape = {"documents_per_step": 8, "pack_length": 8192}
+        self.assertEqual([len(m) for m in equipoise.BatchSampler(lengths, "bfd", **shape)], [2] * 4)
+        padded = [sum(-(-lengths[d] // 16) * 16 for d in m) for m in equipoise.BatchSampler(lengths, "bfd", multiple=16, **shape)]
+        self.assertLessEqual(max(padded), 8192)
+        self.assertEqual(sum(padded), 4 * (4112 + 4096))
+
+    def test_pieces_are_of_documents_and_not_of_padding(self):
+        sampler = equipoise.BatchSampler([9, 21, 30], "plain", slices=True, multiple=8, context_window=16, sequences_per_step=2, micro_batches=2)
+        found = [piece for m in sampler for piece in m]
+        self.assertEqual(sorted(found), [(0, 0, 9), (1, 0, 16), (1, 16, 21), (2, 0, 8), (2, 8, 24), (2, 24, 30)])
+
+    def test_a_row_that_pads_sets_it(self):
+        study = {"trace": {"uniform": 100}, "model": "qwen2.5-0.5b", "cluster": {"profile": "h100-sxm"}, "parallel": {"context": 2},
+                 "batch": {"documents_per_step": 8, "context_window": 512, "steps": 1},
+                 "policies": [{"name": "bfd", "pack_length": 512, "shard": "per-document", "remainder": "pad"}]}
+        self.assertEqual(equipoise.BatchSampler.from_study(equipoise.study(study), "bfd", [100] * 16).multiple, 4)
+
+
+@unittest.skipIf(torch is None, "torch is not installed")
+class Padded(unittest.TestCase):
+    def test_each_document_to_a_multiple_and_all_to_a_length(self):
+        found = collate([[1, 2, 3, 4, 5], [6, 7, 8, 9]], multiple=4, length=16, pad=99)
+        self.assertEqual(found["cu_seqlens"].tolist(), [0, 8, 12, 16])
+        self.assertEqual(found["input_ids"].tolist(), [[1, 2, 3, 4, 5, 99, 99, 99, 6, 7, 8, 9, 99, 99, 99, 99]])
+        self.assertEqual(found["labels"].tolist(), [[2, 3, 4, 5] + 4 * [IGNORED] + [7, 8, 9] + 5 * [IGNORED]])
+        self.assertEqual(found["position_ids"].tolist(), [[*range(8), *range(4), *range(4)]])
+        self.assertEqual(found["max_seqlen"], 8)
+
+    def test_no_documents_are_padding(self):
+        for keys, tokens in (({}, 1), ({"multiple": 4}, 4), ({"length": 12}, 12)):
+            found = collate([], **keys)
+            self.assertEqual((found["cu_seqlens"].tolist(), found["labels"].tolist()), ([0, tokens], [[IGNORED] * tokens]))
+
+    def test_what_does_not_fit_is_refused(self):
+        with self.assertRaisesRegex(ValueError, "length: expected at least 8, the tokens of a micro-batch's documents with their padding, found 7"):
+            collate([[1, 2, 3, 4, 5]], multiple=4, length=7)
+
+    def test_names_of_frameworks(self):
+        batch = collate([[5, 6, 7]], length=4)
+        theirs = megatron(batch)
+        self.assertEqual((theirs["loss_mask"].tolist(), theirs["labels"].tolist()), ([[1, 1, 0, 0]], [[6, 7, 0, 0]]))
+        self.assertEqual(sorted(theirs), ["cu_seqlens", "labels", "loss_mask", "max_seqlen", "position_ids", "tokens"])
+        inputs, labels = torchtitan(batch)
+        self.assertEqual((inputs["input"].tolist(), inputs["positions"].tolist(), labels.tolist()), ([[5, 6, 7, 0]], [[0, 1, 2, 0]], [[6, 7, IGNORED, IGNORED]]))
+
+
+@unittest.skipIf(torch is None, "torch is not installed")
+class Loaded(unittest.TestCase):
+    def test_batches_are_the_plans_with_any_number_of_workers(self):
+        expected = [comparable(collate([DOCUMENTS[d]["input_ids"] for d in m], length=192)) for m in sampler(accumulate=4)]
+        for workers in (0, 3):
+            loader = Loader(DOCUMENTS, sampler(accumulate=4), length=192, num_workers=workers)
+            self.assertEqual(len(loader), len(expected))
+            self.assertEqual([comparable(batch) for batch in loader], expected)
+
+    def test_anywhere_it_goes_on_as_if_it_had_not_ended(self):
+        for workers in (0, 2):
+            def loader():
+                return Loader(DOCUMENTS, sampler(accumulate=3, reshuffle=True), endless=True, num_workers=workers)
+
+            whole = [comparable(batch) for batch in itertools.islice(loader(), 40)]
+            for done in (0, 1, 6, len(loader()), len(loader()) + 4):  # also at the end of an epoch and in the next
+                stopped = loader()
+                for _ in itertools.islice(stopped, done):
+                    pass
+                fresh = loader()
+                fresh.load_state_dict(stopped.state_dict())
+                for goes_on in (fresh, stopped):  # also the one itself, whose workers have asked for more
+                    self.assertEqual([comparable(batch) for batch in itertools.islice(goes_on, 40 - done)], whole[done:], (workers, done))
+
+    def test_steps(self):
+        loader = Loader(DOCUMENTS, sampler(accumulate=3), num_workers=2)
+        steps = list(loader.steps())
+        self.assertEqual([len(step) for step in steps], [3] * (len(loader) // 3))
+        self.assertEqual(loader.state_dict()["epoch"], 1)
+        free = sampler()
+        counts = free.rest()
+        self.assertEqual([len(step) for step in Loader(DOCUMENTS, free).steps()], counts)
+        again = Loader(DOCUMENTS, sampler(accumulate=3))
+        next(again.steps())
+        self.assertEqual((again.state_dict()["step"], again.state_dict()["micro_batch"]), (1, 0))
+        self.assertEqual([comparable(b) for step in again.steps() for b in step], [comparable(b) for step in steps[1:] for b in step])
+
+    def test_an_epoch_begins_where_it_is_told(self):
+        loader = Loader(DOCUMENTS, sampler(accumulate=3, reshuffle=True))
+        first = [comparable(batch) for batch in loader]
+        loader.set_epoch(1)  # where it is
+        second = comparable(next(iter(loader)))
+        loader.set_epoch(0)
+        self.assertEqual(comparable(next(iter(loader))), first[0])
+        self.assertNotEqual(second, first[0])
+
+    def test_a_collate_of_a_framework_gets_documents_where_there_are_none(self):
+        def theirs(samples):
+            return {"labels": torch.cat([torch.from_numpy(sample["input_ids"]) for sample in samples])}
+
+        shortest = int(LENGTHS.min())
+        for micro_batch, batch in zip(sampler(accumulate=4), Loader(DOCUMENTS, sampler(accumulate=4), collate_fn=theirs)):
+            expected = [t for d in micro_batch for t in DOCUMENTS[d]["input_ids"].tolist()] or [IGNORED] * shortest
+            self.assertEqual(batch["labels"].tolist(), expected)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
