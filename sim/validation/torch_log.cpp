@@ -319,9 +319,11 @@ std::string_view kind_of_op(OpName op, bool all_reduces) {
     case OpName::host_stall:
     case OpName::nano_batch:
     case OpName::taken_sms:
+    case OpName::recurrence:  // whose kernels' names are not known
       return "";
     case OpName::rms_norm:
     case OpName::rope:
+    case OpName::convolution:
     case OpName::residual:
     case OpName::activation:
     case OpName::permute:
