@@ -218,6 +218,23 @@ void read_pattern(HfConfig& config, const char* key, ModelShape& m, RecurrentSha
   notes.push_back({"blocks_as_layers", "model", {{"blocks", count}, {"layers", m.layers}}});
 }
 
+// ---- Sizes ----
+
+void read_sizes(HfConfig& keys, const Family& family, const ModelShape& m, RecurrentShape& shape) {
+  const auto of_key = [&](const char* key, int otherwise) {
+    if (key == nullptr) return otherwise;
+    if (keys.find(key) == nullptr) keys.fail(key, "a size of its other mixers than attention");
+    return static_cast<int>(keys.positive(key));
+  };
+  shape.heads = of_key(family.heads, m.heads);
+  shape.key_heads = of_key(family.key_heads, m.heads);
+  shape.value_dim = of_key(family.value_dim, m.head_dim);
+  shape.key_dim = of_key(family.key_dim, m.head_dim);
+  shape.convolution = of_key(family.convolution, 0);
+  if (shape.heads % shape.key_heads != 0)
+    keys.fail(family.key_heads, "a divisor of the " + std::to_string(shape.heads) + " heads with a state");
+}
+
 }  // namespace
 
 bool may_recur(const std::string& model_type) {
@@ -244,7 +261,6 @@ void read_recurrence(HfConfig& config, const std::string& model_type, ModelShape
   if (within != nullptr && !within->is_object()) config.fail(family->within, "an object");
   HfConfig own(within != nullptr ? *within : json::object(),
                config.path() + ": " + (within != nullptr ? family->within : ""));
-  HfConfig& keys = within != nullptr ? own : config;
   if (model_type == "nemotron_h") {
     const char* const pattern = pattern_key(config);
     if (config.find(pattern) == nullptr) config.fail("hybrid_override_pattern", "a pattern of blocks");
@@ -252,11 +268,6 @@ void read_recurrence(HfConfig& config, const std::string& model_type, ModelShape
   } else {
     shape.layers = recurrent_layers(config, *family, own, m.layers);
   }
-  const auto of_keys = [&](const char* key, int otherwise) {
-    if (key == nullptr) return otherwise;
-    if (keys.find(key) == nullptr) keys.fail(key, "a size of its other mixers than attention");
-    return static_cast<int>(keys.positive(key));
-  };
   const auto recurring = std::ranges::count(shape.layers, true);
   if (recurring == 0) {
     for (const char* key :
@@ -264,13 +275,7 @@ void read_recurrence(HfConfig& config, const std::string& model_type, ModelShape
       if (key != nullptr) config.take(key);
     return;
   }
-  shape.heads = of_keys(family->heads, m.heads);
-  shape.key_heads = of_keys(family->key_heads, m.heads);
-  shape.value_dim = of_keys(family->value_dim, m.head_dim);
-  shape.key_dim = of_keys(family->key_dim, m.head_dim);
-  shape.convolution = of_keys(family->convolution, 0);
-  if (shape.heads % shape.key_heads != 0)
-    keys.fail(family->key_heads, "a divisor of the " + std::to_string(shape.heads) + " heads with a state");
+  read_sizes(within != nullptr ? own : config, *family, m, shape);
   notes.push_back({"recurrent_layers",
                    "model",
                    {{"rule", std::string(shape.facts().name)}, {"layers", recurring}, {"of", m.layers}}});
