@@ -289,6 +289,7 @@ std::string_view kind_of_kernel(std::string_view name, std::string_view collecti
 std::string_view kind_of_op(OpName op, bool all_reduces) {
   switch (op) {
     case OpName::attention:
+    case OpName::recurrence:  // in the place of attention
       return "attention";
     case OpName::qkv_gemm:
     case OpName::out_gemm:
@@ -319,7 +320,6 @@ std::string_view kind_of_op(OpName op, bool all_reduces) {
     case OpName::host_stall:
     case OpName::nano_batch:
     case OpName::taken_sms:
-    case OpName::recurrence:  // whose kernels' names are not known
       return "";
     case OpName::rms_norm:
     case OpName::rope:
