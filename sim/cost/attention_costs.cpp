@@ -24,9 +24,6 @@ AttentionCosts::AttentionCosts(const CostBasis& basis)
                  basis.framework.attention_kernel) {
   const ModelShape& model = basis.model;
   const Layout& layout = basis.layout;
-  for (int k = 0; k < kLayerKinds; ++k)
-    if (slides(static_cast<LayerKind>(k)))
-      sliding_share_ += as_double(basis.layer_counts[at(k)]) / model.all_layers();
   const auto add_shared = [&](int context) {
     const int shares = context_form(layout).head_shares(layout, context);
     if (shares > 1)

@@ -37,11 +37,9 @@ class AttentionCosts {
   [[nodiscard]] AttentionTimes times(const AttentionCall& call, RangeUse& use, int head_shares = 1) const;
   [[nodiscard]] Picoseconds forward_time(const AttentionCall& call, RangeUse& use) const;
 
-  // The window of layers of a kind, and the share of the layers whose attention slides.
-  [[nodiscard]] std::int64_t window_of(LayerKind kind) const {
-    return slides(kind) ? basis_.model.sliding_window : 0;
+  [[nodiscard]] std::int64_t window_of(Mixer mixer) const {
+    return mixer == Mixer::window ? basis_.model.sliding_window : 0;
   }
-  [[nodiscard]] double sliding_share() const { return sliding_share_; }
   // Matrix FLOPs of one layer's forward attention on one TP rank, over so many query-key pairs.
   [[nodiscard]] double flops(double pairs) const {
     const ModelShape& m = basis_.model;
@@ -58,7 +56,6 @@ class AttentionCosts {
 
   const CostBasis& basis_;
   double slowdown_;
-  double sliding_share_ = 0;
   AttentionModel attention_;
   std::map<int, AttentionModel> shared_attention_;  // by the number of ranks that share the heads
 };

@@ -38,6 +38,25 @@ void check_inner(int heads, const Layout& p, const std::string& where) {
                  found + " is no divisor of the " + num(heads) + " query heads of a TP rank" + allowed);
 }
 
+// A recurrence's heads are shared out over TP and then over CP, by an all-to-all without further forms.
+void check_recurrence(const RecurrentShape& r, const Layout& p, const std::string& where) {
+  const auto of_heads = [](int heads) { return num(heads) + " heads of its linear recurrences"; };
+  require_layout(
+      r.heads % p.tensor == 0, where,
+      ".tensor: expected a divisor of the model's " + of_heads(r.heads) + ", found " + num(p.tensor));
+  require_layout(r.key_heads % p.tensor == 0 || p.tensor % r.key_heads == 0, where,
+                 ".tensor: expected a divisor or multiple of the " + num(r.key_heads) +
+                     " key heads of its linear recurrences, found " + num(p.tensor));
+  require_layout(r.heads / p.tensor % p.context == 0, where,
+                 ".context: expected a divisor of a TP rank's " + of_heads(r.heads / p.tensor) + ", found " +
+                     num(p.context));
+  require_layout(p.nano_batches_of(p.context) == 1 && !p.evens_out_stages(), where,
+                 ".nano_batches: expected 1 and no stage_attention_exchange for a model with linear "
+                 "recurrences");
+  require_layout(!p.repeats(RecomputeModule::per_op), where,
+                 ".recompute.modules: expected no per_op for a model with linear recurrences");
+}
+
 // Checks the form of context parallelism.
 void check_form(const ModelShape& m, const Layout& p, const std::string& where) {
   const int heads = m.heads / p.tensor;
@@ -51,6 +70,7 @@ void check_form(const ModelShape& m, const Layout& p, const std::string& where) 
                    ".context_comm: expected " + allowed + " for a model with sliding windows, found " +
                        std::string(name_of(p.context_comm)));
   }
+  if (m.recurrence) check_recurrence(*m.recurrence, p, where);
   require_layout(!m.moe || p.nano_batches_of(p.context) == 1, where,
                  ".nano_batches: expected 1 for a model with experts, found " + num(p.nano_batches));
   require_layout(heads_suit(p, heads, p.context), where,

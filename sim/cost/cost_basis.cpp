@@ -19,6 +19,7 @@ CostBasis::CostBasis(const ModelShape& of_model, const Layout& of_layout, const 
       element_bytes(of_profile.device().element_bytes),
       kv_bytes_per_token(of_model.kv_width_of_rank(of_layout.tensor) *
                          static_cast<std::int64_t>(element_bytes)) {
+  for (int m = 0; m < kMixers; ++m) mixers[at(m)] = model.layers_of(static_cast<Mixer>(m));
   if (torch_ring()) kv_bytes_per_token *= model.heads / std::max(layout.tensor, model.kv_heads);
   if (framework.expert_capacity_factor > 0)
     framework.host.waits_for_routes = false;  // a fixed capacity needs no counts

@@ -26,6 +26,7 @@ struct CostBasis {
   ModelShape model;
   LayerCounts layer_counts{};     // layers of the model, by kind
   LayerCounts backward_counts{};  // layers that a backward goes through, by kind
+  std::array<int, kMixers> mixers{};  // layers of the model, by mixer
   Layout layout;
   FrameworkOptions framework;
   const Profile& profile;
@@ -34,6 +35,11 @@ struct CostBasis {
   double element_bytes = 2;             // bytes of an activation's or a weight's element
   std::int64_t kv_bytes_per_token = 0;  // bytes of K and V of one layer on one TP rank, as CP sends them
 
+  [[nodiscard]] double share_of(Mixer mixer) const {
+    return as_double(mixers[at(mixer)]) / model.all_layers();
+  }
+  // Layers that attend to keys.
+  [[nodiscard]] int attending_layers() const { return model.all_layers() - mixers[at(Mixer::recurrence)]; }
   [[nodiscard]] bool torch_layers() const { return framework.linear_layers != LinearLayers::fused; }
   [[nodiscard]] bool casts_by_torchao() const { return torch_layers() && layout.precision == Precision::fp8; }
   // Whether ZeRO-3 gathers the weights of layers in FP8. That needs torchao's casts, and neither experts nor

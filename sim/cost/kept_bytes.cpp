@@ -26,10 +26,10 @@ struct KeptBytes {
 };
 
 // What adapters keep between their two products, on every TP rank.
-double adapter_bytes(const ModelShape& m, bool sparse) {
+double adapter_bytes(const ModelShape& m, LayerKind kind) {
   double products = 0;
   for (int layer = 0; layer < m.layers && m.training.adapted != 0; ++layer) {
-    if (m.is_moe_layer(layer) != sparse) continue;
+    if (m.kind(layer) != kind) continue;
     for (const LinearLayer& l : m.linear_layers(layer))
       if (m.training.adapts(l.weights)) products += l.routed ? m.moe->active : as_double(l.count);
     break;  // because all layers of a kind have the same number
@@ -37,10 +37,23 @@ double adapter_bytes(const ModelShape& m, bool sparse) {
   return kBf16Bytes * as_double(m.training.lora_dim) * products;
 }
 
+// What a recurrence keeps on a TP rank besides its result. mamba_ssm's fused kernel
+// (MambaSplitConv1dScanCombinedFn) repeats the convolution in the backward; FLA's delta rules keep its output
+// and each chunk's inverse, a row of it for each token and head.
+double recurrence_bytes(const RecurrentShape& r) {
+  const bool by_channel = r.facts().decays_by_channel;
+  const double inputs = as_double(r.input_width() + (by_channel ? r.key_width() + r.value_width() : 0));
+  const double made =
+      r.facts().delta ? as_double(r.mixed_width()) + as_double(r.heads) * as_double(kRecurrenceChunk) : 0;
+  return kBf16Bytes * (inputs + made);
+}
+
 }  // namespace
 
-double kept_bytes(const ModelShape& m, const Layout& layout, const FrameworkOptions& framework, bool sparse) {
+double kept_bytes(const ModelShape& m, const Layout& layout, const FrameworkOptions& framework,
+                  LayerKind kind) {
   const KeptBytes kept(layout, framework);
+  const bool sparse = is_moe(kind), recurs = mixer_of(kind) == Mixer::recurrence;
   const int tensor = layout.tensor;
   const double t = tensor;
   const double h = as_double(m.hidden);
@@ -52,7 +65,8 @@ double kept_bytes(const ModelShape& m, const Layout& layout, const FrameworkOpti
     queries_and_keys =
         as_double((m.mla->q_lora > 0 ? m.mla->q_lora : m.hidden) + m.mla->kv_lora + m.mla->rope_dim) / t;
   const double out_local = as_double(m.heads) * m.value_dim() / t;
-  double norms = 2 * (h * kBf16Bytes + norm_of(m.norm).kept_row_bytes) / t;  // inputs and statistics
+  // Inputs and statistics.
+  double norms = (has_ffn(kind) ? 2 : 1) * (h * kBf16Bytes + norm_of(m.norm).kept_row_bytes) / t;
   const Training& training = m.training;
   // By operator: keeps the layer's input and, with TP, the result of its first reduce-scatter; also Q, V,
   // attention and gate.
@@ -73,7 +87,10 @@ double kept_bytes(const ModelShape& m, const Layout& layout, const FrameworkOpti
   const bool routes = training.trains(WeightKind::router) || training.needs_input(WeightKind::fc1);
   const double routed = routes && !repeats_norms ? kBf16Bytes : 0;
   norms += h / t *
-           (normed(WeightKind::qkv, kept.input) + (sparse ? routed : normed(WeightKind::fc1, kept.input)) +
+           (normed(WeightKind::qkv, kept.input) +
+            (sparse          ? routed
+             : has_ffn(kind) ? normed(WeightKind::fc1, kept.input)
+                             : 0) +
             (has_own_copy ? normed(WeightKind::fc1, kept.input) : 0));
   const auto ffn_of = [&](double width, bool keeps_output) {
     return width / t *
@@ -89,13 +106,19 @@ double kept_bytes(const ModelShape& m, const Layout& layout, const FrameworkOpti
                layout.expert_tensor_size() / t);
     if (!layout.repeats(RecomputeModule::shared_experts))
       ffn += ffn_of(as_double(m.moe->shared_width()), true);
-  } else if (!sparse && !layout.repeats(RecomputeModule::mlp)) {
+  } else if (!sparse && has_ffn(kind) && !layout.repeats(RecomputeModule::mlp)) {
     ffn = ffn_of(as_double(m.ffn), true);
   }
   const double attention =
       training.needs_input(WeightKind::proj) ? kept.attention : kBf16Bytes;  // needed by its own backward
-  return norms + kBf16Bytes * queries_and_keys + attention * out_local + ffn + kFp32Bytes * m.heads / t +
-         adapter_bytes(m, sparse);
+  const double others = norms + ffn + adapter_bytes(m, kind);
+  if (recurs) {
+    const RecurrentShape of_rank = m.recurrence->of_rank(tensor);
+    return others + recurrence_bytes(of_rank) + (kBf16Bytes + attention) * as_double(of_rank.value_width());
+  }
+  // A gate keeps its input and the product, which the output projection reads.
+  const double gate = m.gated_attention ? 2 * kBf16Bytes * out_local : 0;
+  return others + kBf16Bytes * queries_and_keys + attention * out_local + gate + kFp32Bytes * m.heads / t;
 }
 
 }  // namespace equipoise

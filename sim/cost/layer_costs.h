@@ -35,7 +35,8 @@ struct LayerCosts {
   FfnCosts ffn{basis, rows, casts, linear};
   ExpertCosts experts{basis, kernels, rows, casts, adapters, ffn};
   EmbeddingAndHeadCosts ends{basis, kernels, rows, casts, linear};
-  LayerOps layers{basis, kernels, rows, casts, linear, ffn, experts};
+  RecurrenceCosts recurrence{basis, kernels, casts, linear};
+  LayerOps layers{basis, kernels, rows, casts, linear, ffn, experts, recurrence};
   Stalls stalls{basis};
 };
 

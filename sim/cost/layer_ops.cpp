@@ -17,7 +17,8 @@ void LayerOps::push_projections(std::int64_t n, bool backward, OpList& ops, Rang
   const std::int64_t t = basis.layout.tensor;
   const std::int64_t h = basis.model.hidden;
   if (!basis.model.mla) {
-    const std::int64_t q = std::int64_t{basis.model.heads} / t * basis.model.head_dim;
+    const std::int64_t gates = basis.model.gated_attention ? 1 : 0;
+    const std::int64_t q = (1 + gates) * std::int64_t{basis.model.heads} / t * basis.model.head_dim;
     const std::int64_t kv = std::max<std::int64_t>(1, basis.model.kv_heads / t) * basis.model.head_dim;
     const auto product = [&](OpName name) {
       return backward ? linear.products(name, n, {q, kv, kv}, h, use)
@@ -60,6 +61,22 @@ void LayerOps::push_latent_expansion(std::int64_t n, OpList& ops, RangeUse& use)
   linear.push_column(OpName::qkv_gemm, n, heads * (a.nope_dim + a.v_dim), a.kv_lora, ops, use);
 }
 
+// A gate's sigmoid scales attention's output. Forward: reads both and writes their product. Backward: reads
+// the gradient and both, writes the gradients of both.
+void LayerOps::push_attention_gate(std::int64_t n, ElementwisePass pass, OpList& ops, RangeUse& use) const {
+  if (!basis.model.gated_attention) return;
+  const double moved = pass == ElementwisePass::forward ? 3 : 5;
+  const double elements = as_double(n) * as_double(mixed_width(Mixer::attention));
+  ops.push(kernels.moves(OpName::activation, Elementwise::swiglu, moved * elements * basis.element_bytes, use,
+                         pass));
+}
+
+std::int64_t LayerOps::mixed_width(Mixer mixer) const {
+  return mixer == Mixer::recurrence
+             ? recurrence.outputs()
+             : std::int64_t{basis.model.heads} * basis.model.value_dim() / basis.layout.tensor;
+}
+
 void LayerOps::forward(LayerKind kind, std::int64_t n, const ExpertArrivals& arriving, OpList& before,
                        OpList& after, RangeUse& use, std::int64_t documents) const {
   before.clear();
@@ -76,13 +93,20 @@ void LayerOps::forward(LayerKind kind, std::int64_t n, const ExpertArrivals& arr
   before.push(rows.norm(row_bytes, ElementwisePass::forward, use));
   casts.push_weight_copies(false, before, use);
   casts.push_input_cast(n, before, use);
-  push_projections(n, false, before, use);
-  before.push(rows.rotary(n, documents, ElementwisePass::forward, use));
-
-  const std::int64_t attended = std::int64_t{basis.model.heads} * basis.model.value_dim() / t;
-  casts.push_quantize(WeightKind::proj, n, attended, after, use, false);
-  linear.push_row(OpName::out_gemm, n, basis.model.hidden, attended, after, use);
+  const bool recurs = mixer_of(kind) == Mixer::recurrence;
+  if (recurs) {
+    recurrence.push_inputs(n, before, use);
+    recurrence.push_output_norm(n, ElementwisePass::forward, after, use);
+  } else {
+    push_projections(n, false, before, use);
+    before.push(rows.rotary(n, documents, ElementwisePass::forward, use));
+    push_attention_gate(n, ElementwisePass::forward, after, use);
+  }
+  const std::int64_t mixed = mixed_width(mixer_of(kind));
+  casts.push_quantize(WeightKind::proj, n, mixed, after, use, false);
+  linear.push_row(OpName::out_gemm, n, basis.model.hidden, mixed, after, use);
   after.push(kernels.moves(OpName::residual, Elementwise::residual_add, 3 * row_bytes, use));
+  if (!has_ffn(kind)) return;
   const std::size_t ffn_begin = after.size();
   after.push(rows.norm(row_bytes, ElementwisePass::forward, use));
   if (is_moe(kind))
@@ -116,6 +140,36 @@ void LayerOps::backward(LayerKind kind, std::int64_t n, const ExpertArrivals& ar
   repeat_norm(before);
   casts.push_weight_copies(true, before, use);
   push_per_op(n, documents, before, use);
+  if (has_ffn(kind)) push_ffn_backward(kind, n, arriving, before, use);
+  const bool recurs = mixer_of(kind) == Mixer::recurrence;
+  casts.push_quantize(WeightKind::proj, casts.cast_rows(n), basis.model.hidden, before, use);
+  linear.push_gradients(WeightKind::proj, n, basis.model.hidden, mixed_width(mixer_of(kind)), false, before,
+                        use);
+  if (recurs) {
+    recurrence.push_output_norm(n, ElementwisePass::backward, before, use);
+    repeat_norm(after);
+    recurrence.push_input_gradients(n, after, use);
+  } else {
+    push_attention_gate(n, ElementwisePass::backward, before, use);
+    if (basis.layout.repeats(RecomputeModule::mla_up_proj)) {
+      const std::size_t expansion = before.size();
+      push_latent_expansion(n, before, use);
+      before.push(rows.rotary(n, documents, ElementwisePass::forward, use));
+      before.mark_again(expansion);
+    }
+    after.push(rows.rotary(n, documents, ElementwisePass::backward, use));
+    repeat_norm(after);
+    push_projections(n, true, after, use);
+  }
+  after.push(rows.norm(row_bytes, ElementwisePass::backward, use));
+  after.push(kernels.moves(OpName::residual, Elementwise::residual_add, 3 * row_bytes, use,
+                           ElementwisePass::backward));
+}
+
+// The FFN's backward with its norm, after what named recomputation repeats of it.
+void LayerOps::push_ffn_backward(LayerKind kind, std::int64_t n, const ExpertArrivals& arriving,
+                                 OpList& before, RangeUse& use) const {
+  const double row_bytes = as_double(basis.own_rows(n)) * as_double(basis.model.hidden) * basis.element_bytes;
   const std::size_t first = before.size();
   const bool sparse = is_moe(kind);
   if (sparse && basis.layout.repeats(RecomputeModule::moe))
@@ -136,23 +190,6 @@ void LayerOps::backward(LayerKind kind, std::int64_t n, const ExpertArrivals& ar
   before.push(rows.norm(row_bytes, ElementwisePass::backward, use));
   before.push(kernels.moves(OpName::residual, Elementwise::residual_add, 3 * row_bytes, use,
                             ElementwisePass::backward));
-  casts.push_quantize(WeightKind::proj, casts.cast_rows(n), basis.model.hidden, before, use);
-  linear.push_gradients(WeightKind::proj, n, basis.model.hidden,
-                        std::int64_t{basis.model.heads} * basis.model.value_dim() / t, false, before, use);
-
-  if (basis.layout.repeats(RecomputeModule::mla_up_proj)) {
-    const std::size_t expansion = before.size();
-    push_latent_expansion(n, before, use);
-    before.push(rows.rotary(n, documents, ElementwisePass::forward, use));
-    before.mark_again(expansion);
-  }
-
-  after.push(rows.rotary(n, documents, ElementwisePass::backward, use));
-  repeat_norm(after);
-  push_projections(n, true, after, use);
-  after.push(rows.norm(row_bytes, ElementwisePass::backward, use));
-  after.push(kernels.moves(OpName::residual, Elementwise::residual_add, 3 * row_bytes, use,
-                           ElementwisePass::backward));
 }
 
 // Recomputes as torchtitan's policy does (torchtitan/parallelisms/parallelize_llama.py at 9dec370). It keeps

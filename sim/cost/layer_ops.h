@@ -1,13 +1,15 @@
 // What one rank executes for one layer of one micro-batch, with durations.
 //
-// A forward is `before` | CP synchronisation | attention, `after`; a backward is `before` | KV gathered again
-// | attention backward | dKV reduce-scattered | `after`. Everything between two bars is local to the rank (TP
-// collectives included: TP ranks do the same and arrive together). Both engines are built from these lists.
+// A forward is `before` | CP synchronisation | attention or recurrence, `after`; a backward is `before` | KV
+// gathered again | attention backward | dKV reduce-scattered | `after`. Everything between two bars is local
+// to the rank (TP collectives included: TP ranks do the same and arrive together). Both engines are built
+// from these lists.
 #pragma once
 
 #include <cstdint>
 
 #include "sim/cost/expert_costs.h"
+#include "sim/cost/recurrence_costs.h"
 
 namespace equipoise {
 
@@ -19,6 +21,7 @@ struct LayerOps {
   const LinearCosts& linear;
   const FfnCosts& ffn;
   const ExpertCosts& experts;
+  const RecurrenceCosts& recurrence;
 
   // The local ops of one layer on a rank with `tokens` tokens of `documents` documents. If tokens arrive at
   // the experts of a rank without tokens, it has the same ops, and only those for the experts take time.
@@ -37,7 +40,12 @@ struct LayerOps {
  private:
   void push_projections(std::int64_t tokens, bool backward, OpList& ops, RangeUse& use) const;
   void push_latent_expansion(std::int64_t tokens, OpList& ops, RangeUse& use) const;
+  void push_ffn_backward(LayerKind kind, std::int64_t tokens, const ExpertArrivals& arriving, OpList& before,
+                         RangeUse& use) const;
+  void push_attention_gate(std::int64_t tokens, ElementwisePass pass, OpList& ops, RangeUse& use) const;
   void push_per_op(std::int64_t tokens, std::int64_t documents, OpList& ops, RangeUse& use) const;
+  // Elements of a token's mixer output on a TP rank, which the output projection reads.
+  [[nodiscard]] std::int64_t mixed_width(Mixer mixer) const;
   void mark_unneeded(OpList& after) const;
 };
 

@@ -114,10 +114,15 @@ LeastCosts::Layer least_layer(const LayerCosts& costs, LayerKind kind, double ne
     // With arrivals, as in the first forward, the bound is at most the sum of both parts.
     layer.again_token = std::min(layer.again_token, together(again) - layer.forward_arrived);
   }
-  const double forward_query = costs.attention.least_forward().per_query;
-  layer.forward_token += forward_query;
-  layer.again_token += forward_query;
-  layer.backward_token += costs.attention.least_backward().per_query;
+  constexpr double kTokens = 1 << 20;  // any number works, since a recurrence's time is proportional to it
+  const bool recurs = mixer_of(kind) == Mixer::recurrence;
+  const AttentionTimes recurrence = recurs ? costs.recurrence.times(kTokens) : AttentionTimes{};
+  const double mixed =
+      recurs ? to_seconds(recurrence.forward) / kTokens : costs.attention.least_forward().per_query;
+  layer.forward_token += mixed;
+  layer.again_token += mixed;
+  layer.backward_token +=
+      recurs ? to_seconds(recurrence.backward) / kTokens : costs.attention.least_backward().per_query;
   return layer;
 }
 

@@ -17,6 +17,10 @@ constexpr std::size_t kMemoSlots = 128;
 // The study's own degree is checked with its layout; policies form groups of other degrees.
 void check_heads(const LayerCosts& costs, int context) {
   const int heads = costs.model().heads / costs.layout().tensor;
+  const auto& recurrence = costs.model().recurrence;
+  if (const int states = recurrence ? recurrence->heads / costs.layout().tensor : 0; states % context != 0)
+    throw UserError("parallel.context: a CP group of ", context, " ranks; allowed: divisors of the ", states,
+                    " heads of a TP rank's linear recurrences");
   if (heads_suit(costs.layout(), heads, context)) return;
   throw UserError("parallel.context_comm: ", name_of(costs.layout().acting_form()), " with a CP group of ",
                   context, " ranks; allowed: divisors of the ", heads, " query heads of a TP rank");
@@ -66,10 +70,8 @@ void MicroBatchCost::begin(int context, const LayerCounts& layers) {
       of_rank->assign(at(of_kind), 0);
     for (auto* exposed : {&exposed_forward[k], &exposed_again[k], &exposed_backward[k]}) exposed->fill(0);
   }
-  for (std::size_t mask = 0; mask < kMasks; ++mask) {
-    attention_forward[mask].assign(at(context), 0);
-    attention_backward[mask].assign(at(context), 0);
-  }
+  for (auto* of_mixers : {&attention_forward, &attention_backward})
+    for (std::vector<Picoseconds>& of_rank : *of_mixers) of_rank.assign(at(context), 0);
   recomputed.fill(0);
   kv_sent_tokens = kv_useful_tokens = 0;
   cast_tokens = 0;
@@ -167,22 +169,21 @@ void MicroBatchCoster::cost_sharded(const MicroBatch& micro_batch, int context,
   halves_ = costs_.layout().nano_batches_of(context) == 2;
   count_held(costs_.basis, micro_batch, out.sharding, held_);
   out.arriving.assign(arriving.begin(), arriving.end());
-  for (std::size_t mask = 0; mask < kMasks; ++mask) {
-    bool attended = false;  // whether the mask's attention, which its layers share, is done
-    for (int k = 0; k < kLayerKinds; ++k) {
-      const auto kind = static_cast<LayerKind>(k);
-      if (mask_of(kind) != mask || layers[at(k)] == 0) continue;
-      if (!attended) cost_attention(micro_batch, context, costs_.attention.window_of(kind), out);
-      attended = true;
-      build_layer(kind, out);
-    }
+  for (int m = 0; m < kMixers; ++m) {
+    const auto mixer = static_cast<Mixer>(m);
+    if (costs_.basis.mixers[at(m)] == 0) continue;
+    cost_mixer(mixer, micro_batch, context, out);  // which the mixer's layers share
+    for (int k = 0; k < kLayerKinds; ++k)
+      if (const auto kind = static_cast<LayerKind>(k); mixer_of(kind) == mixer && layers[at(k)] > 0)
+        build_layer(kind, out);
   }
   build_ends(out);
 }
 
-void MicroBatchCoster::cost_attention(const MicroBatch& micro_batch, int context, std::int64_t window,
-                                      MicroBatchCost& out) {
-  const ContextForm& form = context_form(costs_);
+void MicroBatchCoster::cost_mixer(Mixer mixer, const MicroBatch& micro_batch, int context,
+                                  MicroBatchCost& out) {
+  const ContextForm& form = context_form(costs_, mixer);
+  const std::int64_t window = costs_.attention.window_of(mixer);
   const Sharding& seen = out.seen_by(window);
   const ExchangedTokens tokens = exchanged_tokens(micro_batch, seen, window, costs_, out.pool.get());
   const ContextCase of{costs_, attention_, micro_batch, seen, tokens, context, window};
@@ -192,16 +193,15 @@ void MicroBatchCoster::cost_attention(const MicroBatch& micro_batch, int context
   const ContextGroup group = context_group(costs_, context, out.pool.get());
   if (context > 1) form.exchange(costs_, tokens, group, exchanges_, out.use);
   const bool alone = exchanges_.forward.empty();
-  (alone ? attend_alone : form.attend)(of, passes_, out.use);
+  (alone && mixer != Mixer::recurrence ? attend_alone : form.attend)(of, passes_, out.use);
   assert(passes_.forward.under.size() == exchanges_.forward.size() * at(context) &&
          passes_.backward.under.size() == exchanges_.backward.size() * at(context));
-  const std::size_t mask = window > 0 ? 1 : 0;
   take_evened(out.evened, passes_, exchanges_);
-  out.attention_forward[mask] = passes_.forward.busy;
-  out.attention_backward[mask] = passes_.backward.busy;
-  if (alone) return;
+  out.attention_forward[at(mixer)] = passes_.forward.busy;
+  out.attention_backward[at(mixer)] = passes_.backward.busy;
+  if (alone || mixer == Mixer::recurrence) return;
   const ReceivedTokens received = received_tokens(of);
-  const double layers = window > 0 ? costs_.attention.sliding_share() : 1 - costs_.attention.sliding_share();
+  const double layers = costs_.basis.share_of(mixer);
   out.kv_sent_tokens += layers * received.sent;
   out.kv_useful_tokens += layers * received.useful;
 }
@@ -354,7 +354,7 @@ void MicroBatchCoster::build_layer(LayerKind kind, MicroBatchCost& out) {
   const std::size_t k = at(kind);
   const int ranks = out.ranks;
   const auto c = at(ranks);
-  const bool selective = costs_.layout().repeats(RecomputeModule::core_attn);
+  const bool selective = repeats_mixer(costs_.layout(), mixer_of(kind));
   LayerTimeline& forward = out.forward[k];
   LayerTimeline& backward = out.backward[k];
   LayerTimeline& input = out.input_gradient[k];
@@ -426,7 +426,7 @@ void MicroBatchCoster::add_layer_exchanges(LayerKind kind, MicroBatchCost& out) 
 void MicroBatchCoster::finish_layer(LayerKind kind, MicroBatchCost& out) {
   const std::size_t k = at(kind);
   const auto c = at(out.ranks);
-  const std::int64_t calls = costs_.layout().repeats(RecomputeModule::core_attn) ? 2 : 1;  // backward
+  const std::int64_t calls = repeats_mixer(costs_.layout(), mixer_of(kind)) ? 2 : 1;  // backward
   const HostOptions& host = costs_.host();
   const int halves = costs_.layout().nano_batches_of(out.ranks);  // with attention of their own
   out.again[k] = out.forward[k];                                  // what follows belongs to the last run

@@ -31,12 +31,6 @@ struct EndCost {
   friend bool operator==(const EndCost&, const EndCost&) = default;
 };
 
-// Two masks: attention over all keys up to the query's own, or over a window of them.
-inline constexpr std::size_t kMasks = 2;
-constexpr std::size_t mask_of(LayerKind kind) {
-  return slides(kind) ? 1 : 0;
-}
-
 struct MicroBatchCost {
   // Resets it to a micro-batch that does nothing. A result is reused, and not every micro-batch fills all of
   // it (one without CP exchange sends no K and V). Kinds of layers that the model lacks have no ranks.
@@ -69,8 +63,9 @@ struct MicroBatchCost {
   // The figures below are per rank and layer.
   std::array<std::vector<Picoseconds>, kLayerKinds> compute_forward, compute_again,
       compute_backward;  // busy time of the compute stream
-  // One layer's attention by mask; the backward includes the forward that selective recompute repeats.
-  std::array<std::vector<Picoseconds>, kMasks> attention_forward, attention_backward;
+  // One layer's attention or recurrence by mixer; the backward includes the forward that selective recompute
+  // repeats.
+  std::array<std::vector<Picoseconds>, kMixers> attention_forward, attention_backward;
   std::array<Picoseconds, kLayerKinds> recomputed{};  // selective recompute, on the slowest rank
   std::array<std::array<Picoseconds, kStreams>, kLayerKinds> exposed_forward{}, exposed_again{},
       exposed_backward{};        // mean over ranks
@@ -152,7 +147,7 @@ class MicroBatchCoster {
   void cost_sharded(const MicroBatch& micro_batch, int context, std::span<const ExpertArrivals> arriving,
                     MicroBatchCost& out);
   void cost_sharded(const MicroBatch& micro_batch, int context, MicroBatchCost& out);
-  void cost_attention(const MicroBatch& micro_batch, int context, std::int64_t window, MicroBatchCost& out);
+  void cost_mixer(Mixer mixer, const MicroBatch& micro_batch, int context, MicroBatchCost& out);
   const LocalWork& local_work(LayerKind kind, const Held& held, const ExpertArrivals& arriving);
   // What a rank does; valid until the next call.
   LayerWork layer_work(LayerKind kind, std::size_t rank, const MicroBatchCost& out);
@@ -168,7 +163,7 @@ class MicroBatchCoster {
   const ShardRule& rule_;
   ProfiledAttentionCost attention_;
   // Scratch.
-  ContextExchanges exchanges_;  // of a layer, equal for all layers of a mask, and the work between them
+  ContextExchanges exchanges_;  // of a layer, equal for all layers of a mixer, and the work between them
   ContextPasses passes_;
   OpList before_, after_;
   std::vector<ExpertArrivals> own_;

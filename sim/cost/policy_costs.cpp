@@ -46,9 +46,12 @@ ProfiledWorkload::ProfiledWorkload(const LayerCosts& costs, std::int64_t window)
     linear += count * (run_time(before.ops()).total + run_time(after.ops()).total);
     costs.layers.backward(kind, tokens, before, after, use);
     linear += costs.backward_counts()[at(k)] * (run_time(before.ops()).total + run_time(after.ops()).total);
+    if (mixer_of(kind) != Mixer::recurrence) continue;
+    const AttentionTimes recurrence = costs.recurrence.times(as_double(tokens));
+    linear += count * recurrence.forward + costs.backward_counts()[at(k)] * recurrence.backward;
   }
   local_linear_ = to_seconds(linear) / as_double(tokens);
-  const int layers = costs.model().all_layers();
+  const int layers = costs.basis.attending_layers();
   if (const ContextForm& form = context_form(costs); context > 1 && form.counts_in_workload)
     linear += layers * exchange_time(form, costs,
                                      {.distributed = window,
@@ -57,8 +60,8 @@ ProfiledWorkload::ProfiledWorkload(const LayerCosts& costs, std::int64_t window)
                                      context, use);
   linear_ = to_seconds(linear) / as_double(tokens * context);
 
-  const double sliding = costs.attention.sliding_share();
-  const double backwards = 1 - as_double(costs.model().training.frozen_layers) / layers;
+  const double sliding = as_double(costs.basis.mixers[at(Mixer::window)]) / std::max(1, layers);
+  const double backwards = 1 - as_double(costs.model().training.frozen_layers) / costs.model().all_layers();
   const bool selective = costs.layout().repeats(RecomputeModule::core_attn);
   // Attention of one document in a layer, of which a share slides. Nothing if that is longer than was
   // measured, or than the clock holds (a large model on a slow device).
@@ -129,7 +132,7 @@ void ProfiledWorkload::on_group(std::span<const std::int64_t> tokens, int degree
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     out[i] = attention_seconds(tokens[i]) * attention_ranks + local_linear_ * as_double(tokens[i]) / degree;
     if (degree > 1 && tokens[i] > 0)
-      out[i] += costs_.model().all_layers() *
+      out[i] += costs_.basis.attending_layers() *
                 to_seconds(exchange_time(kAllGatherForm, costs_, {.distributed = tokens[i]}, degree, use));
   }
 }
@@ -150,9 +153,10 @@ double ProfiledAttentionCost::seconds(std::span<const Segment> segments, PieceFo
     }
     return to_seconds(costs_.attention.forward_time(kernel_pieces(segments, form), use, window));
   };
-  const double sliding = costs_.attention.sliding_share();
+  const double whole = costs_.basis.share_of(Mixer::attention),
+               sliding = costs_.basis.share_of(Mixer::window);
   double seconds = 0;
-  if (sliding < 1) seconds += (1 - sliding) * layer(0);
+  if (whole > 0) seconds += whole * layer(0);
   if (sliding > 0 && costs_.model().chunked) {
     thread_local std::vector<Segment> chunks;
     chunks.clear();

@@ -10,11 +10,11 @@ namespace equipoise {
 Stalls::Stalls(const CostBasis& basis)
     : basis_(basis), per_launch_(to_picoseconds(basis.framework.host.seconds_per_launch)) {
   const Layout& layout = basis.layout;
-  for (std::size_t sparse = 0; sparse < 2 && layout.activation_offload > 0; ++sparse)
-    if (sparse == 0 || basis.model.moe)
-      offload_seconds_[sparse] = layout.activation_offload *
-                                 kept_bytes(basis.model, layout, basis.framework, sparse == 1) /
-                                 (layout.host_link_GBps * 1e9);
+  for (int k = 0; k < kLayerKinds && layout.activation_offload > 0; ++k)
+    if (basis.layer_counts[at(k)] > 0)
+      offload_seconds_[at(k)] = layout.activation_offload *
+                                kept_bytes(basis.model, layout, basis.framework, static_cast<LayerKind>(k)) /
+                                (layout.host_link_GBps * 1e9);
 }
 
 // Forward and backward follow each other, so one inherits the lead of the other, unless the host waits for
@@ -28,7 +28,7 @@ Picoseconds Stalls::for_host(LayerKind kind, Issued pass, Issued before) const {
 }
 
 Picoseconds Stalls::for_copies(LayerKind kind, std::int64_t tokens, Picoseconds spent) const {
-  const double seconds = offload_seconds_[is_moe(kind) ? 1 : 0] * as_double(tokens);
+  const double seconds = offload_seconds_[at(kind)] * as_double(tokens);
   return std::max<Picoseconds>(0, to_picoseconds(seconds) - spent);
 }
 

@@ -22,7 +22,7 @@ class Stalls {
  private:
   const CostBasis& basis_;
   Picoseconds per_launch_;                   // time of the host
-  std::array<double, 2> offload_seconds_{};  // per token and layer, without experts and with them
+  std::array<double, kLayerKinds> offload_seconds_{};  // per token and layer
 };
 
 }  // namespace equipoise

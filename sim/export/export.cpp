@@ -173,6 +173,13 @@ constexpr Gap kGapsOfAll[] = {
      "a loss that holds no logits is put into the model's own code",
      "fused; in models of Hugging Face Liger Kernel's apply_liger_kernel_to_YOUR_MODEL (verl: "
      "model.use_liger=True)"},
+    {"model",
+     [](const ExportedRow& r) {
+       const auto& recurrence = r.model().recurrence;
+       return recurrence ? "layers of " + std::string(recurrence->facts().name) : std::string();
+     },
+     "the mixers of layers are your model's own",
+     "a model class that has them (Megatron-LM: --hybrid-layer-pattern)"},
     {"stage_attention_exchange",
      [](const ExportedRow& r) { return exported::found_if(r.layout().evens_out_stages(), "true"); },
      "stages attend to their own micro-batches", "slices of equal work (policy sequence-slices)"},

@@ -15,12 +15,11 @@ namespace equipoise {
 // The mean over a model's layers, because stages have layers of each kind.
 static double mean_kept_bytes(const ModelShape& model, const Layout& layout,
                               const FrameworkOptions& framework) {
+  const LayerCounts counts = model.layer_counts();
   double sum = 0;
-  int sparse = 0;
-  for (int layer = 0; layer < model.all_layers(); ++layer) sparse += model.is_moe_layer(layer) ? 1 : 0;
-  if (sparse < model.all_layers())
-    sum += (model.all_layers() - sparse) * kept_bytes(model, layout, framework, false);
-  if (sparse > 0) sum += sparse * kept_bytes(model, layout, framework, true);
+  for (int k = 0; k < kLayerKinds; ++k)
+    if (counts[at(k)] > 0)
+      sum += counts[at(k)] * kept_bytes(model, layout, framework, static_cast<LayerKind>(k));
   return sum / model.all_layers();
 }
 

@@ -44,12 +44,13 @@ struct LaneAccounting::Equal {
 
  private:
   void count(const std::vector<Picoseconds>& per_layer,
-             const std::array<std::vector<Picoseconds>, kMasks>& attention_by_mask,
+             const std::array<std::vector<Picoseconds>, kMixers>& attention_by_mixer,
              const std::array<Picoseconds, kStreams>& exposed_by, std::size_t k, int layers) const {
-    const auto& attention_of = attention_by_mask[mask_of(static_cast<LayerKind>(k))];
+    const Mixer mixer = mixer_of(static_cast<LayerKind>(k));
     const Picoseconds all = times * layers;
     for (std::size_t r = 0; r < sums.compute.size(); ++r) sums.compute[r] += all * per_layer[r];
-    for (std::size_t r = 0; r < sums.attention.size(); ++r) sums.attention[r] += all * attention_of[r];
+    for (std::size_t r = 0; r < sums.attention.size() && mixer != Mixer::recurrence; ++r)
+      sums.attention[r] += all * attention_by_mixer[at(mixer)][r];
     for (std::size_t s = 0; s < kStreams; ++s) sums.exposed[s] += all * exposed_by[s];
   }
 };

@@ -215,20 +215,28 @@ void LaneBlocks::add_layer_blocks(LayerKind kind, const MicroBatch& micro_batch,
   count_held(costs_.basis, micro_batch, cost.sharding, held_);
   for (std::size_t half = 0; half < (halves ? 2 : 1); ++half)
     find_rank_ops(kind, cost, half, rank_ops_[half]);
-  const std::vector<Picoseconds>& backward_attention = cost.attention_backward[mask_of(kind)];
-  const std::int64_t window = costs_.attention.window_of(kind);
+  const Mixer mixer = mixer_of(kind);
+  const std::vector<Picoseconds>& backward_attention = cost.attention_backward[at(mixer)];
+  const std::int64_t window = costs_.attention.window_of(mixer);
   exchanges_.forward.clear();
   exchanges_.backward.clear();
   const ExchangedTokens tokens =
       exchanged_tokens(micro_batch, cost.seen_by(window), window, costs_, cost.pool.get());
   if (cost.ranks > 1)
-    context_form(costs_).exchange(
-        costs_, tokens, cost.pool ? cost.pool->group : context_group(costs_, cost.ranks), exchanges_, use_);
+    context_form(costs_, mixer)
+        .exchange(costs_, tokens, cost.pool ? cost.pool->group : context_group(costs_, cost.ranks),
+                  exchanges_, use_);
   if (cost.evened[0].attention > 0) exchanges_.forward = {cost.evened[0].exchange};
   if (cost.evened[1].attention > 0) exchanges_.backward = {cost.evened[1].exchange};
-  const std::vector<double> flops = attention_flops(cost, tokens, window);
-  // A backward has five matrix products where the forward has two. Selective recompute repeats the forward.
-  const double products = costs_.layout().repeats(RecomputeModule::core_attn) ? 3.5 : 2.5;
+  const bool recurs = mixer == Mixer::recurrence;
+  const std::vector<double> flops =
+      recurs ? std::vector<double>(
+                   at(cost.ranks),
+                   costs_.recurrence.flops(as_double(sum_of(cost.sharding.rank_tokens))) / cost.ranks)
+             : attention_flops(cost, tokens, window);
+  // A backward has five matrix products where the forward has two, and that of a recurrence, which repeats
+  // its forward, three for each. Selective recompute repeats the forward.
+  const double products = recurs ? 3 : repeats_mixer(costs_.layout(), mixer) ? 3.5 : 2.5;
   const std::vector<double> backward_flops = each_of(flops, [&](double own) { return products * own; });
   const auto lists = [&](std::vector<Op> LayerOps::*list, const auto& rank_ops,
                          std::vector<const std::vector<Op>*>& out_lists) {
@@ -236,23 +244,24 @@ void LaneBlocks::add_layer_blocks(LayerKind kind, const MicroBatch& micro_batch,
     for (const auto& ops : rank_ops) out_lists.push_back(&(ops.get()->*list));
     return RankOps(out_lists);
   };
+  const OpName name = recurs ? OpName::recurrence : OpName::attention;
   // A backward goes through the nano-batches from the last to the first.
   const auto &first = rank_ops_[0], &last = rank_ops_[halves ? 1 : 0];
   append_layer(lists(&LayerOps::forward_before, first, before_lists_),
                lists(&LayerOps::forward_after, last, after_lists_), cost.forward[k],
-               cost.attention_forward[mask_of(kind)], flops, exchanges_.forward, halves,
-               out_->blocks[begin + kForward + k]);
+               cost.attention_forward[at(mixer)], flops, exchanges_.forward, halves,
+               out_->blocks[begin + kForward + k], name);
   if (costs_.basis.repeats_less() && !halves && !is_moe(kind))
     append_layer(lists(&LayerOps::again_before, first, before_lists_),
                  lists(&LayerOps::again_after, first, after_lists_), cost.again[k],
-                 cost.attention_forward[mask_of(kind)], flops, exchanges_.forward, halves,
-                 out_->blocks[begin + kRepeat + k]);
+                 cost.attention_forward[at(mixer)], flops, exchanges_.forward, halves,
+                 out_->blocks[begin + kRepeat + k], name);
   append_layer(lists(&LayerOps::backward_before, last, before_lists_),
                lists(&LayerOps::backward_after, first, after_lists_), cost.backward[k], backward_attention,
-               backward_flops, exchanges_.backward, halves, out_->blocks[begin + kBackward + k]);
+               backward_flops, exchanges_.backward, halves, out_->blocks[begin + kBackward + k], name);
   append_layer(lists(&LayerOps::input_before, last, before_lists_),
                lists(&LayerOps::input_after, first, after_lists_), cost.input_gradient[k], backward_attention,
-               backward_flops, exchanges_.backward, halves, out_->blocks[begin + kInputGradient + k]);
+               backward_flops, exchanges_.backward, halves, out_->blocks[begin + kInputGradient + k], name);
   append_ops(lists(&LayerOps::weights, last, before_lists_), out_->blocks[begin + kWeightGradient + k]);
   if (halves)
     append_ops(lists(&LayerOps::weights, first, before_lists_), out_->blocks[begin + kWeightGradient + k]);

@@ -77,7 +77,7 @@ void append_ops(RankOps lists, OpBlock& block) {
 
 void append_layer(RankOps before, RankOps after, const LayerTimeline& timeline,
                   std::span<const Picoseconds> attention, std::span<const double> attention_flops,
-                  std::span<const Op> exchanges, bool halves, OpBlock& block) {
+                  std::span<const Op> exchanges, bool halves, OpBlock& block, OpName mixer) {
   const std::size_t ranks = before.size();
   const std::size_t count = timeline.syncs();
   const auto run_of = [&](std::size_t p, std::size_t r) { return timeline.local[p * ranks + r]; };
@@ -104,7 +104,7 @@ void append_layer(RankOps before, RankOps after, const LayerTimeline& timeline,
     } else {
       attend([&](std::size_t r) { return run_of(p, r); });
     }
-    push_kernel(block, OpName::attention, kernel, work_of(kernel));
+    push_kernel(block, mixer, kernel, work_of(kernel));
     // The other nano-batch's work under the first and the last exchange is one op each.
     const bool attends = !halves || (p > 0 && p + 1 < count);
     const auto under = [&](std::size_t r) { return timeline.overlap[p * ranks + r]; };
@@ -118,12 +118,12 @@ void append_layer(RankOps before, RankOps after, const LayerTimeline& timeline,
     step.bytes = exchanges[p].bytes;
     push_step(block, step, shared);
     if (!overlaps) continue;
-    push_kernel(block, attends ? OpName::attention : OpName::nano_batch, kernel,
+    push_kernel(block, attends ? mixer : OpName::nano_batch, kernel,
                 attends ? work_of(kernel) : std::span<const RankWork>());
   }
   // The last run holds the rest of the attention, `after`, and the host's stalls.
   kernel = attention_left;
-  push_kernel(block, OpName::attention, kernel, work_of(kernel));
+  push_kernel(block, mixer, kernel, work_of(kernel));
   append_ops(after, block);
   std::vector<Picoseconds> stall(ranks);
   for (std::size_t r = 0; r < ranks; ++r) {

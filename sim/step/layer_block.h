@@ -23,7 +23,8 @@ void append_ops(RankOps lists, OpBlock& block);
 // `before` is of the one that comes first and `after` of the other one.
 void append_layer(RankOps before, RankOps after, const LayerTimeline& timeline,
                   std::span<const Picoseconds> attention, std::span<const double> attention_flops,
-                  std::span<const Op> exchanges, bool halves, OpBlock& block);
+                  std::span<const Op> exchanges, bool halves, OpBlock& block,
+                  OpName mixer = OpName::attention);
 
 // The block of a forward layer next to a backward layer on the same ranks, with the ops in issue order
 // (walk_layer_pair in sim/cost/layer_timeline.h). The exchanges of each run over what the other computes.

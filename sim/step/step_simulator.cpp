@@ -162,10 +162,9 @@ void StepSimulator::account_micro_batch(const MicroBatch& micro_batch, const Mic
   StepWork& work = result.work;
   work.use += cost.use;
   if (cost.ranks > 1) {
-    for (std::size_t mask = 0; mask < kMasks; ++mask) {
-      const auto& attention = cost.attention_forward[mask];
-      const double layers =
-          mask == 0 ? 1 - costs_.attention.sliding_share() : costs_.attention.sliding_share();
+    for (const Mixer mixer : {Mixer::attention, Mixer::window}) {
+      const auto& attention = cost.attention_forward[at(mixer)];
+      const double layers = costs_.basis.share_of(mixer);
       if (layers == 0) continue;
       attention_max_ += layers * to_seconds(*std::max_element(attention.begin(), attention.end()));
       attention_mean_ += layers * to_seconds(sum_of(attention)) / static_cast<double>(cost.ranks);

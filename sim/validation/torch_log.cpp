@@ -289,6 +289,7 @@ std::string_view kind_of_kernel(std::string_view name, std::string_view collecti
 std::string_view kind_of_op(OpName op, bool all_reduces) {
   switch (op) {
     case OpName::attention:
+    case OpName::recurrence:  // in the place of attention
       return "attention";
     case OpName::qkv_gemm:
     case OpName::out_gemm:
@@ -322,6 +323,7 @@ std::string_view kind_of_op(OpName op, bool all_reduces) {
       return "";
     case OpName::rms_norm:
     case OpName::rope:
+    case OpName::convolution:
     case OpName::residual:
     case OpName::activation:
     case OpName::permute:

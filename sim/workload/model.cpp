@@ -26,7 +26,7 @@ std::int64_t sum_of_weights(const ModelShape& model, int layer, const Times& tim
   return sum;
 }
 
-bool in_attention(const LinearLayer& l) {
+bool in_mixer(const LinearLayer& l) {
   return l.weights == WeightKind::qkv || l.weights == WeightKind::proj;
 }
 
@@ -37,16 +37,23 @@ std::int64_t attention_biases(const ModelShape& m) {
 std::int64_t latent_norms(const ModelShape& m) {
   return m.mla ? norm_of(m.norm).parameters * (m.mla->q_lora + m.mla->kv_lora) : 0;
 }
+// What a layer's mixer learns besides linear layers, by what trains with it.
+std::int64_t trained_with_qkv(const ModelShape& m, int layer) {
+  return m.is_recurrent_layer(layer) ? m.recurrence->other_parameters() : attention_biases(m);
+}
+std::int64_t trained_with_norms(const ModelShape& m, int layer) {
+  return m.is_recurrent_layer(layer) ? 0 : latent_norms(m);
+}
 
 }  // namespace
 
-std::int64_t ModelShape::attention_parameters() const {
-  return sum_of_weights(*this, 0, [](const LinearLayer& l) { return in_attention(l) ? l.count : 0; }) +
-         attention_biases(*this) + latent_norms(*this);
+std::int64_t ModelShape::mixer_parameters(int layer) const {
+  return sum_of_weights(*this, layer, [](const LinearLayer& l) { return in_mixer(l) ? l.count : 0; }) +
+         trained_with_qkv(*this, layer) + trained_with_norms(*this, layer);
 }
 
 std::int64_t ModelShape::ffn_parameters(int layer) const {
-  return sum_of_weights(*this, layer, [](const LinearLayer& l) { return in_attention(l) ? 0 : l.count; });
+  return sum_of_weights(*this, layer, [](const LinearLayer& l) { return in_mixer(l) ? 0 : l.count; });
 }
 
 std::int64_t ModelShape::routed_parameters(int layer) const {
@@ -54,7 +61,7 @@ std::int64_t ModelShape::routed_parameters(int layer) const {
 }
 
 std::int64_t ModelShape::layer_parameters(int layer) const {
-  return attention_parameters() + ffn_parameters(layer) + 2 * norm_parameters();
+  return mixer_parameters(layer) + ffn_parameters(layer) + layer_norm_parameters(layer);
 }
 
 std::vector<LinearLayer> ModelShape::linear_layers(int layer) const {
@@ -63,16 +70,28 @@ std::vector<LinearLayer> ModelShape::linear_layers(int layer) const {
                        bool routed = false) {
     all.push_back({weights, in, out, count, routed});
   };
-  if (mla) {
+  if (is_recurrent_layer(layer)) {
+    const RecurrentShape& r = *recurrence;
+    add(WeightKind::qkv, hidden, r.input_width());
+    // Thin products, of the rank of a head's width: for the decays of channels, and for the output's gate.
+    for (const std::int64_t width : {r.key_width(), r.value_width()})
+      if (r.facts().decays_by_channel) {
+        add(WeightKind::qkv, hidden, r.value_dim);
+        add(WeightKind::qkv, r.value_dim, width);
+      }
+    add(WeightKind::proj, r.value_width(), hidden);
+  } else if (mla) {
     const std::int64_t q_width = std::int64_t{heads} * (mla->nope_dim + mla->rope_dim);
     if (mla->q_lora > 0) add(WeightKind::qkv, hidden, mla->q_lora);
     add(WeightKind::qkv, mla->q_lora > 0 ? mla->q_lora : hidden, q_width);
     add(WeightKind::qkv, hidden, mla->kv_lora + mla->rope_dim);
     add(WeightKind::qkv, mla->kv_lora, std::int64_t{heads} * (mla->nope_dim + mla->v_dim));
+    add(WeightKind::proj, std::int64_t{heads} * value_dim(), hidden);
   } else {
-    add(WeightKind::qkv, hidden, (heads + 2 * std::int64_t{kv_heads}) * head_dim);
+    add(WeightKind::qkv, hidden, ((gated_attention ? 2 : 1) * heads + 2 * std::int64_t{kv_heads}) * head_dim);
+    add(WeightKind::proj, query_width(), hidden);
   }
-  add(WeightKind::proj, std::int64_t{heads} * value_dim(), hidden);
+  if (!has_ffn(layer)) return all;
   const auto add_ffn = [&](std::int64_t width, std::int64_t count, bool routed) {
     add(WeightKind::fc1, hidden, (gated_ffn ? 2 : 1) * width, count, routed);
     add(WeightKind::fc2, width, hidden, count, routed);
@@ -102,8 +121,9 @@ std::int64_t ModelShape::trained_parameters(int layer, bool routed) const {
         return l.routed == routed && training.trains(l.weights) ? l.count : 0;
       });
   if (routed) return sum;
-  if (training.trains(WeightKind::norms)) sum += 2 * norm_parameters() + latent_norms(*this);
-  if (training.trains(WeightKind::qkv)) sum += attention_biases(*this);
+  if (training.trains(WeightKind::norms))
+    sum += layer_norm_parameters(layer) + trained_with_norms(*this, layer);
+  if (training.trains(WeightKind::qkv)) sum += trained_with_qkv(*this, layer);
   return sum;
 }
 
@@ -137,7 +157,7 @@ std::int64_t ModelShape::active_matmul_parameters() const {
   std::int64_t sum = active_head(*this);
   for (int layer = 0; layer < all_layers(); ++layer)
     sum += sum_of_weights(*this, layer, [&](const LinearLayer& l) { return visited(*this, l); }) +
-           attention_biases(*this) + latent_norms(*this);
+           trained_with_qkv(*this, layer) + trained_with_norms(*this, layer);
   return sum;
 }
 
@@ -163,15 +183,26 @@ LayerCounts ModelShape::layer_counts(int begin, int end) const {
   return counts;
 }
 
+int ModelShape::layers_of(Mixer mixer) const {
+  const LayerCounts counts = layer_counts();
+  int sum = 0;
+  for (int k = 0; k < kLayerKinds; ++k)
+    if (mixer_of(static_cast<LayerKind>(k)) == mixer) sum += counts[at(k)];
+  return sum;
+}
+
 double ModelShape::training_flops(double tokens, double causal_pairs, double window_pairs) const {
-  double sliding = 0, whole = 0;  // layers, where a forward alone counts as a third
+  std::array<double, kMixers> passed{};  // layers, where a forward alone counts as a third
   for (int layer = 0; layer < all_layers(); ++layer)
-    (is_sliding_layer(layer) ? sliding : whole) += layer < training.frozen_layers ? 1.0 / 3 : 1;
+    passed[at(mixer_of(kind(layer)))] += layer < training.frozen_layers ? 1.0 / 3 : 1;
   const double attention = 3.0 * 2.0 * (head_dim + value_dim()) * heads;
   const FrozenAndAdapters of_training = active_frozen_parameters();
   const double products = 6.0 * as_double(active_matmul_parameters() + of_training.adapters) -
                           2.0 * as_double(of_training.frozen);
-  return products * tokens + attention * whole * causal_pairs + attention * sliding * window_pairs;
+  const double recurrent = recurrence ? 3.0 * recurrence->state_flops() : 0;
+  return products * tokens + attention * passed[at(Mixer::attention)] * causal_pairs +
+         attention * passed[at(Mixer::window)] * window_pairs +
+         recurrent * passed[at(Mixer::recurrence)] * tokens;
 }
 
 namespace {
@@ -292,7 +323,11 @@ void check_model_size(const ModelShape& model, const std::string& where) {
     head += of(model.mla->nope_dim) + of(model.mla->rope_dim) + of(model.mla->v_dim);
     low_rank = of(model.mla->q_lora) + of(model.mla->kv_lora);
   }
-  const double width = head * of(std::max(model.heads, model.kv_heads));
+  double width = head * of(std::max(model.heads, model.kv_heads));
+  if (model.recurrence) {
+    const RecurrentShape& r = *model.recurrence;
+    width = std::max(width, of(r.input_width()) + as_double(r.key_dim) * r.value_dim);
+  }
   const double experts = model.moe ? of(model.moe->experts) + of(model.moe->shared) : 0;
   const double hidden = of(model.hidden);
   double layer = (4 * hidden + low_rank) * width + 2 * hidden * (1 + low_rank) + 3 * hidden * of(model.ffn);

@@ -15,17 +15,35 @@
 #include "policies/base/index.h"
 #include "policies/base/note.h"
 #include "sim/workload/norm.h"
+#include "sim/workload/recurrence.h"
 
 namespace equipoise {
 
-// The properties that decide a layer's cost: its FFN, and whether its attention sees only a window.
-enum class LayerKind : std::uint8_t { dense, moe, sliding_dense, sliding_moe };
-inline constexpr int kLayerKinds = 4;
+// How a layer mixes tokens: by attention to all keys up to a query's own, by attention to a window of them,
+// or by a linear recurrence.
+enum class Mixer : std::uint8_t { attention, window, recurrence };
+inline constexpr int kMixers = 3;
+
+// The properties that decide a layer's cost: its mixer and its FFN. A recurrence may have no FFN behind it.
+enum class LayerKind : std::uint8_t {
+  dense,
+  moe,
+  sliding_dense,
+  sliding_moe,
+  recurrent_dense,
+  recurrent_moe,
+  recurrent_alone
+};
+inline constexpr int kLayerKinds = 7;
 constexpr bool is_moe(LayerKind kind) {
-  return kind == LayerKind::moe || kind == LayerKind::sliding_moe;
+  return kind == LayerKind::moe || kind == LayerKind::sliding_moe || kind == LayerKind::recurrent_moe;
 }
-constexpr bool slides(LayerKind kind) {
-  return kind == LayerKind::sliding_dense || kind == LayerKind::sliding_moe;
+constexpr bool has_ffn(LayerKind kind) {
+  return kind != LayerKind::recurrent_alone;
+}
+constexpr Mixer mixer_of(LayerKind kind) {
+  if (kind >= LayerKind::recurrent_dense) return Mixer::recurrence;
+  return kind >= LayerKind::sliding_dense ? Mixer::window : Mixer::attention;
 }
 using LayerCounts = std::array<int, kLayerKinds>;
 
@@ -60,7 +78,8 @@ struct MlaShape {
 };
 
 // Weights that a step trains or freezes. Linear layers have Megatron Core's names. All projections of
-// multi-head latent attention are linear_qkv, and the FFN's two names also apply to experts.
+// multi-head latent attention are linear_qkv, as are those of a recurrence's input and what it learns
+// besides, and the FFN's two names also apply to experts.
 enum class WeightKind : std::uint8_t { embedding, qkv, proj, fc1, fc2, router, norms, head };
 inline constexpr std::string_view kWeightNames[] = {"embedding",  "linear_qkv", "linear_proj", "linear_fc1",
                                                     "linear_fc2", "router",     "norms",       "head"};
@@ -127,8 +146,10 @@ struct ModelShape {
   bool gated_ffn = true;  // SwiGLU, GeGLU: gate and up; false: one up projection and GELU
   bool tied_embeddings = false;
   bool qkv_bias = false;
+  bool gated_attention = false;  // whether a gate, projected with the queries and as wide, scales the output
   std::optional<MoeShape> moe;
   std::optional<MlaShape> mla;
+  std::optional<RecurrentShape> recurrence;
   // How many keys up to and including its own a query of a sliding layer sees; 0 if no layer slides.
   std::int64_t sliding_window = 0;
   std::vector<bool> sliding_layers{};  // by layer; if empty all slide, provided there is a window
@@ -150,7 +171,16 @@ struct ModelShape {
     return sliding_window > 0 && (sliding_layers.empty() || sliding_layers[at(std::min(layer, layers - 1))]);
   }
   [[nodiscard]] Reach reach() const { return {sliding_window, chunked}; }
+  [[nodiscard]] bool is_recurrent_layer(int layer) const {
+    return recurrence && recurrence->layers[at(std::min(layer, layers - 1))];
+  }
+  [[nodiscard]] bool has_ffn(int layer) const { return equipoise::has_ffn(kind(layer)); }
   [[nodiscard]] LayerKind kind(int layer) const {
+    if (is_recurrent_layer(layer)) {
+      const auto& alone = recurrence->without_ffn;
+      if (!alone.empty() && alone[at(std::min(layer, layers - 1))]) return LayerKind::recurrent_alone;
+      return is_moe_layer(layer) ? LayerKind::recurrent_moe : LayerKind::recurrent_dense;
+    }
     if (is_sliding_layer(layer))
       return is_moe_layer(layer) ? LayerKind::sliding_moe : LayerKind::sliding_dense;
     return is_moe_layer(layer) ? LayerKind::moe : LayerKind::dense;
@@ -162,6 +192,8 @@ struct ModelShape {
   [[nodiscard]] LayerCounts backward_counts() const {
     return layer_counts(training.frozen_layers, all_layers());
   }
+  // How many layers mix by each mixer, with those of multi-token prediction.
+  [[nodiscard]] int layers_of(Mixer mixer) const;
   [[nodiscard]] std::int64_t query_width() const { return std::int64_t{heads} * head_dim; }
   // Elements of K plus V that one token adds to the attention of a layer.
   [[nodiscard]] std::int64_t kv_width() const;
@@ -169,13 +201,17 @@ struct ModelShape {
   [[nodiscard]] std::int64_t kv_width_of_rank(int tensor) const;
   [[nodiscard]] int value_dim() const { return mla ? mla->v_dim : head_dim; }
 
-  // Parameters of one layer's attention, FFN (all experts) and norms; of the embedding; of everything.
-  [[nodiscard]] std::int64_t attention_parameters() const;
+  // Parameters of one layer's mixer, FFN (all experts) and norms; of the embedding; of everything.
+  [[nodiscard]] std::int64_t mixer_parameters(int layer) const;
   [[nodiscard]] std::int64_t ffn_parameters(int layer) const;
   [[nodiscard]] std::int64_t layer_parameters(int layer) const;
   // Parameters of a layer's routed experts, which expert parallelism distributes.
   [[nodiscard]] std::int64_t routed_parameters(int layer) const;
   [[nodiscard]] std::int64_t embedding_parameters() const { return vocab * hidden; }
+  // Parameters of the norms before a layer's mixer and its FFN.
+  [[nodiscard]] std::int64_t layer_norm_parameters(int layer) const {
+    return (has_ffn(layer) ? 2 : 1) * norm_parameters();
+  }
   [[nodiscard]] std::int64_t norm_parameters() const { return norm_of(norm).parameters * hidden; }
   [[nodiscard]] HeadShape head() const {
     return {mtp_layers, mtp_layers * 2 * hidden * hidden, (1 + 3 * mtp_layers) * norm_parameters(),
@@ -199,8 +235,9 @@ struct ModelShape {
 
   // FLOPs of one optimizer step, forward and backward, without recompute or padding: 6 per active matmul
   // parameter and token, and 3 x 2 (d_qk + d_v) per head, layer and causal query-key pair. In sliding layers
-  // only pairs inside the window count. A frozen parameter has no gradient of its own, so it counts 4 instead
-  // of 6. Layers that no backward reaches count only their forward.
+  // only pairs inside the window count; a recurrence counts 3 x its state's FLOPs per token. A frozen
+  // parameter has no gradient of its own, so it counts 4 instead of 6. Layers that no backward reaches count
+  // only their forward.
   [[nodiscard]] double training_flops(double tokens, double causal_pairs, double window_pairs = 0) const;
 };
 

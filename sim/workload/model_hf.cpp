@@ -15,6 +15,8 @@
 #include "policies/base/files.h"
 #include "policies/base/index.h"
 #include "policies/base/text.h"
+#include "sim/workload/hf_config.h"
+#include "sim/workload/hf_recurrence.h"
 #include "sim/workload/model.h"
 #include "traces/json_text.h"
 
@@ -135,19 +137,15 @@ constexpr std::pair<std::string_view, std::string_view> kRefusedTypes[] = {
     {"mamba", kMixers},
     {"mamba2", kMixers},
     {"falcon_mamba", kMixers},
-    {"falcon_h1", kMixers},
+    {"falcon_h1", "attention and a state-space mixer side by side in a layer are not modelled"},
     {"jamba", kMixers},
-    {"bamba", kMixers},
     {"zamba", kMixers},
     {"zamba2", kMixers},
-    {"nemotron_h", kMixers},
     {"rwkv", kMixers},
     {"xlstm", kMixers},
     {"recurrent_gemma", kMixers},
     {"lfm2", kMixers},
     {"lfm2_moe", kMixers},
-    {"kimi_linear", kMixers},
-    {"qwen3_next", kMixers},
     {"deepseek_v32", kSparse},
     {"glm_moe_dsa", kSparse},
     {"gemma3n_text", kPerLayer},
@@ -172,9 +170,6 @@ constexpr std::pair<std::string_view, std::string_view> kRefusedTypes[] = {
     {"xlm-roberta", kEncoder},
 };
 
-// Types whose layers have other mixers unless a list in the config says otherwise.
-constexpr std::string_view kMixedUnlessListed[] = {"minimax", "minimax_m1", "minimax_text_01",
-                                                   "granitemoehybrid"};
 // Words that lists of layers use for attention that any layer may have.
 constexpr std::string_view kAttentionTypes[] = {"attention",         "full_attention", "sliding_attention",
                                                 "chunked_attention", "global",         "local"};
@@ -218,102 +213,7 @@ std::string_view why_type_is_refused(std::string_view model_type) {
   return {};
 }
 
-// ---- The config and what its type leaves unsaid ----
-
-constexpr std::int64_t kLargest = INT32_MAX;
-constexpr std::int64_t kMostLayers = 100000;
-
-// A config, and which of its keys have been asked for.
-class Config {
- public:
-  Config(json file, std::string path) : file_(std::move(file)), path_(std::move(path)) {}
-
-  [[nodiscard]] const std::string& path() const { return path_; }
-  [[nodiscard]] const json& file() const { return file_; }
-  // Treats the key as missing; false if it is missing.
-  bool pass_over(const std::string& key) {
-    const bool had = file_.contains(key);
-    file_[key] = nullptr;
-    return had;
-  }
-  // Null for null, and for an absent key unless the model's class has a value.
-  const json* find(const std::string& key) {
-    asked_.push_back(key);
-    if (const auto it = file_.find(key); it != file_.end()) return it->is_null() ? nullptr : &*it;
-    const auto it = of_class_.find(key);
-    return it == of_class_.end() ? nullptr : &*it;
-  }
-  // Whether the file itself has a value.
-  [[nodiscard]] bool says(const std::string& key) const {
-    const auto it = file_.find(key);
-    return it != file_.end() && !it->is_null();
-  }
-  // Sets the values of the model's class, for keys that the file lacks.
-  void set_class_values(json values) { of_class_ = std::move(values); }
-  // Llama 4 has keys of its own for features that are refused in other models.
-  [[nodiscard]] static bool llama4_reads(std::string_view key) {
-    constexpr std::string_view kOwn[] = {"attention_chunk_size", "interleave_moe_layer_step", "moe_layers",
-                                         "intermediate_size_mlp"};
-    return std::ranges::find(kOwn, key) != std::end(kOwn);
-  }
-  // Marks a key that is known not to matter here.
-  void take(const std::string& key) { asked_.push_back(key); }
-  [[nodiscard]] bool asked(const std::string& key) const {
-    return std::find(asked_.begin(), asked_.end(), key) != asked_.end();
-  }
-  [[noreturn]] void fail(const std::string& key, const std::string& expected) const {
-    const auto it = file_.find(key);
-    throw UserError(path_, ": ", key, ": expected ", expected, ", found ",
-                    it == file_.end() ? "nothing" : shown_json(*it));
-  }
-
-  std::int64_t integer(const std::string& key, std::int64_t least, std::int64_t most) {
-    const json* node = find(key);
-    if (node != nullptr && node->is_array() && !node->empty() &&
-        std::ranges::count(*node, node->front()) == std::ssize(*node))
-      node = &node->front();  // a list of layers that are all alike
-    if (node != nullptr && node->is_number_integer()) {
-      const auto value = node->get<std::int64_t>();
-      const bool wraps = node->is_number_unsigned() && value < 0;
-      if (!wraps && value >= least && value <= most) return value;
-    }
-    fail(key, "an integer in " + std::to_string(least) + ".." + std::to_string(most));
-  }
-  std::int64_t positive(const std::string& key, std::int64_t most = kLargest) {
-    return integer(key, 1, most);
-  }
-  std::int64_t positive_or(const std::string& key, std::int64_t fallback) {
-    return find(key) == nullptr ? fallback : positive(key);
-  }
-  // A count, where 0 means that there is none.
-  std::int64_t count_or(const std::string& key, std::int64_t fallback, std::int64_t most = kLargest) {
-    return find(key) == nullptr ? fallback : integer(key, 0, most);
-  }
-  bool flag_or(const std::string& key, bool fallback) {
-    const json* node = find(key);
-    if (node == nullptr) return fallback;
-    if (!node->is_boolean()) fail(key, "true or false");
-    return node->get<bool>();
-  }
-  std::string text_or(const std::string& key, const std::string& fallback) {
-    const json* node = find(key);
-    if (node == nullptr) return fallback;
-    if (!node->is_string()) fail(key, "a string");
-    return node->get<std::string>();
-  }
-  // The first of these names that the config has, else the first name.
-  std::string one_of(std::initializer_list<const char*> names) {
-    for (const char* name : names)
-      if (find(name) != nullptr) return name;
-    return *names.begin();
-  }
-
- private:
-  json file_;
-  json of_class_ = json::object();
-  std::string path_;
-  std::vector<std::string> asked_;
-};
+// ---- What a config's type leaves unsaid ----
 
 json parse(const std::string& path) {
   json config = parse_python_json(read_text_file(path), path);
@@ -338,6 +238,9 @@ const TypeDefaults* defaults_of(const std::string& type) {
   constexpr const char* kHead128 = R"({"head_dim": 128})";
   constexpr const char* kGemma3 = R"({"tie_word_embeddings": true, "head_dim": 256, "vocab_size": 262208,
     "num_attention_heads": 8, "num_key_value_heads": 4, "sliding_window": 4096})";
+  constexpr const char* kGatedDelta = R"({"head_dim": 256, "full_attention_interval": 4,
+    "linear_num_value_heads": 32, "linear_num_key_heads": 16, "linear_value_head_dim": 128,
+    "linear_key_head_dim": 128, "linear_conv_kernel_dim": 4})";
   static const std::map<std::string, TypeDefaults> known = {
       {"llama", {}},
       {"mistral", {}},
@@ -386,6 +289,14 @@ const TypeDefaults* defaults_of(const std::string& type) {
       {"gpt_oss",
        {.qkv_bias = true, .every_full = 2, .values = R"({"head_dim": 64, "sliding_window": 128})"}},
       {"minimax", {}},
+      {"minimax_m1", {}},
+      {"minimax_text_01", {}},
+      {"qwen3_next", {.values = kGatedDelta}},
+      {"qwen3_5_text", {.values = kGatedDelta}},
+      {"qwen3_5_moe_text", {.values = kGatedDelta}},
+      {"kimi_linear", {}},
+      {"bamba", {}},
+      {"nemotron_h", {.gated = false, .activation = "relu2", .values = kHead128}},
       {"hunyuan_v1_dense", {}},
       {"seed_oss", {.qkv_bias = true, .values = kHead128}},
       {"helium", {.values = kHead128}},
@@ -407,10 +318,11 @@ const TypeDefaults* defaults_of(const std::string& type) {
 
 // The architecture decides whether FFNs are gated, not the activation: Gemma gates with GELU, StarCoder2 does
 // not. In an unknown type a SiLU means SwiGLU, as in all models that have one.
-bool read_gated(Config& config, const std::string& type, const HfOptions& options) {
-  const std::string key = config.one_of({"hidden_act", "hidden_activation", "activation_function"});
-  for (const char* other : {"hidden_act", "hidden_activation", "activation_function"})
-    (void)config.find(other);
+bool read_gated(HfConfig& config, const std::string& type, const HfOptions& options) {
+  const std::initializer_list<const char*> names{"hidden_act", "hidden_activation", "activation_function",
+                                                 "mlp_hidden_act"};
+  const std::string key = config.one_of(names);
+  for (const char* other : names) (void)config.find(other);
   const TypeDefaults* defaults = defaults_of(type);
   const std::string activation = config.text_or(key, defaults != nullptr ? defaults->activation : "silu");
   const bool silu = activation == "silu" || activation == "swish";
@@ -432,7 +344,7 @@ bool read_gated(Config& config, const std::string& type, const HfOptions& option
 
 // ---- Which layers slide ----
 
-std::vector<bool> sliding_by_type_list(Config& config, const json& list, int layers,
+std::vector<bool> sliding_by_type_list(HfConfig& config, const json& list, int layers,
                                        const std::string& local = "sliding_attention") {
   if (!list.is_array() || static_cast<int>(list.size()) < layers)
     config.fail("layer_types", "a list of " + std::to_string(layers) + " layers");
@@ -448,7 +360,7 @@ std::vector<bool> sliding_by_type_list(Config& config, const json& list, int lay
 }
 
 // Llama 4: layers with positions attend in chunks, those without to everything.
-void read_chunks(Config& config, ModelShape& m) {
+void read_chunks(HfConfig& config, ModelShape& m) {
   m.sliding_window = config.count_or("attention_chunk_size", 8192);
   const auto every = config.positive_or("no_rope_layer_interval", 4);
   const json* rotary = config.find("no_rope_layers");  // 1 for layers with positions
@@ -468,7 +380,7 @@ void read_chunks(Config& config, ModelShape& m) {
   m.sliding_window = 0;
 }
 
-void read_windows(Config& config, const TypeDefaults& type, bool known, ModelShape& m) {
+void read_windows(HfConfig& config, const TypeDefaults& type, bool known, ModelShape& m) {
   const bool says_on = config.find("use_sliding_window") != nullptr;
   const bool on = config.flag_or("use_sliding_window", type.window_on);
   const std::int64_t window = config.count_or("sliding_window", 0);
@@ -511,7 +423,7 @@ void read_windows(Config& config, const TypeDefaults& type, bool known, ModelSha
 
 // Calls `visit` with each layer that a list in the config names. Returns false if there is no list.
 template <class Visit>
-bool visit_listed_layers(Config& config, const char* key, int layers, Visit&& visit) {
+bool visit_listed_layers(HfConfig& config, const char* key, int layers, Visit&& visit) {
   const json* list = config.find(key);
   if (list == nullptr) return false;
   if (!list->is_array()) config.fail(key, "a list of layers");
@@ -524,7 +436,7 @@ bool visit_listed_layers(Config& config, const char* key, int layers, Visit&& vi
 }
 
 // Which layers have experts where the config says "sparse" or "dense" of each.
-void read_mlp_types(Config& config, int layers, std::vector<bool>& sparse) {
+void read_mlp_types(HfConfig& config, int layers, std::vector<bool>& sparse) {
   const json* const types = config.find("mlp_layer_types");
   if (types == nullptr) return;
   const auto is_type = [](const json& type) { return type == "sparse" || type == "dense"; };
@@ -535,7 +447,7 @@ void read_mlp_types(Config& config, int layers, std::vector<bool>& sparse) {
 
 // Which layers have experts, by the rules of DeepSeek and ERNIE (the first ones dense, then every so many),
 // Qwen (every so many, but for a list), Llama 4 (a list, or every so many) and Transformers 5 (a list).
-void read_sparse_layers(Config& config, ModelShape& m, MoeShape& moe, bool llama4) {
+void read_sparse_layers(HfConfig& config, ModelShape& m, MoeShape& moe, bool llama4) {
   const std::string first_key = config.one_of({"first_k_dense_replace", "moe_layer_start_index"});
   const auto dense_first = config.count_or(first_key, 0, kMostLayers);
   const auto frequency = config.positive_or("moe_layer_freq", 1);
@@ -564,7 +476,7 @@ void read_sparse_layers(Config& config, ModelShape& m, MoeShape& moe, bool llama
 
 // Reads routing to some groups of experts only. It decides who gets a token and to how many nodes it is sent,
 // and changes no product.
-void read_limited_routing(Config& config, MoeShape& moe, Notes& notes) {
+void read_limited_routing(HfConfig& config, MoeShape& moe, Notes& notes) {
   const std::int64_t groups = config.count_or("n_group", 0);
   const std::int64_t chosen = config.count_or("topk_group", 0);
   if (groups == 0 || chosen == 0) return;
@@ -577,10 +489,14 @@ void read_limited_routing(Config& config, MoeShape& moe, Notes& notes) {
   notes.push_back({"limited_routing", "model", {{"groups", chosen}, {"of", groups}}});
 }
 
-void read_moe(Config& config, bool llama4, ModelShape& m, Notes& notes) {
+// Of Nemotron-H: the width of the one shared FFN, whatever number of experts it stands for.
+constexpr const char* kOneSharedWidth = "moe_shared_expert_intermediate_size";
+
+void read_moe(HfConfig& config, bool llama4, ModelShape& m, Notes& notes) {
   const std::string key =
       config.one_of({"n_routed_experts", "num_local_experts", "num_experts", "moe_num_experts"});
-  const std::string active = config.one_of({"num_experts_per_tok", "experts_per_token", "moe_k", "moe_topk"});
+  const std::string active = config.one_of(
+      {"num_experts_per_tok", "experts_per_token", "num_experts_per_token", "moe_k", "moe_topk"});
   const std::string shared =
       config.one_of({"n_shared_experts", "num_shared_experts", "moe_num_shared_experts"});
   const json* node = config.find(key);
@@ -595,9 +511,10 @@ void read_moe(Config& config, bool llama4, ModelShape& m, Notes& notes) {
   moe.expert_ffn = config.positive_or(llama4 ? "intermediate_size" : "moe_intermediate_size", m.ffn);
   moe.shared = static_cast<int>(config.count_or(shared, 0));
   const std::string shared_width =
-      config.one_of({"shared_expert_intermediate_size", "shared_intermediate_size"});
+      config.one_of({"shared_expert_intermediate_size", "shared_intermediate_size", kOneSharedWidth});
   if (const std::int64_t width = config.count_or(shared_width, 0); width > 0) {
-    if (moe.shared > 0) config.fail(shared_width, "none next to a number of shared experts");
+    if (moe.shared > 0 && shared_width != kOneSharedWidth)
+      config.fail(shared_width, "none next to a number of shared experts");
     moe.shared = 1;
     moe.shared_ffn = width;
   }
@@ -610,7 +527,7 @@ void read_moe(Config& config, bool llama4, ModelShape& m, Notes& notes) {
   m.moe = moe;
 }
 
-void read_mla(Config& config, ModelShape& m) {
+void read_mla(HfConfig& config, ModelShape& m) {
   if (config.find("kv_lora_rank") == nullptr) return;
   MlaShape mla;
   mla.q_lora = config.positive_or("q_lora_rank", 0);
@@ -625,7 +542,7 @@ void read_mla(Config& config, ModelShape& m) {
 
 // ---- The rest ----
 
-void read_heads(Config& config, bool one_kv_head, ModelShape& m) {
+void read_heads(HfConfig& config, bool one_kv_head, ModelShape& m) {
   const std::string key = config.one_of({"num_attention_heads", "n_head"});
   m.heads = static_cast<int>(config.positive(key));
   const std::int64_t alone = config.flag_or("multi_query", one_kv_head) ? 1 : m.heads;
@@ -645,7 +562,7 @@ bool is_off(const json& value) {
 
 // Whether a list in the config says that every layer is attention. Keys of other mixers then have no effect.
 // MiniMax has a 1 for attention that sees all.
-bool all_attention(Config& config) {
+bool all_attention(HfConfig& config) {
   for (const char* key : {"layer_types", "layers_block_type", "attn_type_list"}) {
     const json* const list = config.find(key);
     if (list != nullptr && list->is_array() && !list->empty())
@@ -657,31 +574,32 @@ bool all_attention(Config& config) {
 }
 
 // Refuses a model before any key is read whose absence would follow from the reason.
-void refuse_other_models(Config& config, const std::string& type) {
+void refuse_other_models(HfConfig& config, const std::string& type) {
   if (const std::string_view why = why_type_is_refused(type); !why.empty())
     config.fail("model_type", "another, since " + std::string(why));
   const bool attention = all_attention(config);
   for (const auto& [key, value] : config.file().items()) {
     const std::string_view why = is_off(value) || shapes_nothing(key) ? "" : why_key_is_refused(key);
-    if (why.empty() || (type == "llama4_text" && config.llama4_reads(key))) continue;
+    if (why.empty() || (type == "llama4_text" && config.llama4_reads(key)) ||
+        (why == kMixers && may_recur(type)))
+      continue;
     if (why == kMixers && attention)
       config.take(key);
     else
       throw UserError(config.path(), ": ", key, ": expected none, since ", why, " (\"ignore\": [\"", key,
                       "\"] next to hf_config passes it over), found ", shown_json(value));
   }
-  if (const json* const types = config.find("layer_types"); types != nullptr && types->is_array())
+  if (const json* const types = config.find("layer_types");
+      types != nullptr && types->is_array() && !may_recur(type))
     for (std::size_t i = 0; i < types->size(); ++i)
       if (const json& layer = (*types)[i];
           layer.is_string() && !holds(kAttentionTypes, layer.get_ref<const std::string&>()))
         throw UserError(config.path(), ": layer_types[", i, "]: expected attention, since ", kMixers,
                         ", found ", shown_json(layer));
-  if (holds(kMixedUnlessListed, type) && !attention)
-    config.fail("layer_types", "a list of layers of attention alone, since " + std::string(kMixers));
 }
 
 // Granite's dense layers are as wide as a shared expert; models of experts may have no other width.
-std::string ffn_width(Config& config, const std::string& key) {
+std::string ffn_width(HfConfig& config, const std::string& key) {
   const auto has = [&](const char* name) { return config.find(name) != nullptr && *config.find(name) != 0; };
   const bool experts =
       has("num_local_experts") || has("num_experts") || has("n_routed_experts") || has("moe_num_experts");
@@ -692,7 +610,7 @@ std::string ffn_width(Config& config, const std::string& key) {
 
 // Refuses every key that was not read, unless it shapes nothing or is off. One line names all of them, so
 // that a user need not find them one by one.
-void refuse_other_keys(const Config& config) {
+void refuse_other_keys(const HfConfig& config) {
   std::vector<std::string> unknown;
   for (const auto& [key, value] : config.file().items())
     if (!config.asked(key) && !is_off(value) && !shapes_nothing(key)) unknown.push_back(key);
@@ -710,7 +628,7 @@ void refuse_other_keys(const Config& config) {
 }
 
 // Models with several parts have a separate config for the language model.
-Config text_part(const std::string& path, Notes& notes) {
+HfConfig text_part(const std::string& path, Notes& notes) {
   json file = parse(path);
   for (const char* key : {"text_config", "llm_config", "language_config"}) {
     const auto it = file.find(key);
@@ -730,7 +648,7 @@ Config text_part(const std::string& path, Notes& notes) {
 
 ModelShape read_hf_config(const std::string& path, const HfOptions& options, Notes* notes) {
   Notes found;
-  Config config = text_part(path, found);
+  HfConfig config = text_part(path, found);
   for (const std::string& key : options.ignore)
     found.push_back({config.pass_over(key) ? "key_passed_over" : "key_not_there", "model", {{"key", key}}});
   const std::string type_name = config.text_or("model_type", "");
@@ -748,7 +666,9 @@ ModelShape read_hf_config(const std::string& path, const HfOptions& options, Not
   }
   ModelShape m;
   m.name = path;
-  m.layers = static_cast<int>(config.positive(config.one_of({"num_hidden_layers", "n_layer"}), kMostLayers));
+  const std::string layers = config.one_of({"num_hidden_layers", "n_layer"});
+  const int blocks = may_recur(type_name) && config.find(layers) == nullptr ? blocks_listed(config) : 0;
+  m.layers = blocks > 0 ? blocks : static_cast<int>(config.positive(layers, kMostLayers));
   if (options.layers > 0) m.layers = options.layers;
   m.hidden = config.positive(config.one_of({"hidden_size", "n_embd"}));
   read_heads(config, type_name == "gpt_bigcode", m);
@@ -768,15 +688,17 @@ ModelShape read_hf_config(const std::string& path, const HfOptions& options, Not
   m.qkv_bias = config.flag_or(bias, type.qkv_bias);
   if (type.llama4)
     read_chunks(config, m);
-  else
+  else if (!may_recur(type_name))
     read_windows(config, type, known != nullptr, m);
   read_moe(config, type.llama4, m, found);
   read_mla(config, m);
+  read_recurrence(config, type_name, m, found);
   m.mtp_layers = static_cast<int>(config.count_or("num_nextn_predict_layers", 0, kMostPredictions));
-  for (const char* key : {"num_experts_per_tok", "experts_per_token", "moe_intermediate_size",
-                          "n_shared_experts", "num_shared_experts", "shared_expert_intermediate_size",
-                          "shared_intermediate_size", "first_k_dense_replace", "moe_layer_freq",
-                          "decoder_sparse_step", "mlp_only_layers", "mlp_layer_types"})
+  for (const char* key :
+       {"num_experts_per_tok", "experts_per_token", "num_experts_per_token", "moe_intermediate_size",
+        "n_shared_experts", "num_shared_experts", "shared_expert_intermediate_size",
+        "shared_intermediate_size", kOneSharedWidth, "first_k_dense_replace", "moe_layer_freq",
+        "decoder_sparse_step", "mlp_only_layers", "mlp_layer_types"})
     (void)config.find(key);  // of no effect without experts
   for (const char* key : {"vision_config", "audio_config"})
     if (config.find(key) != nullptr) found.push_back({"other_part", "model", {{"part", key}}});

@@ -26,6 +26,8 @@ enum class OpName : std::uint8_t {
   cp_ring_step,
   cp_all_to_all,
   attention,
+  convolution,
+  recurrence,
   out_gemm,
   residual,
   gate_up_gemm,

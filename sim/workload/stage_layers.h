@@ -41,9 +41,12 @@ enum class ModelPart : std::uint8_t {
   moe_layer,
   sliding_dense_layer,
   sliding_moe_layer,
+  recurrent_dense_layer,
+  recurrent_moe_layer,
+  recurrent_alone_layer,
   head
 };
-inline constexpr std::size_t kModelParts = 6;
+inline constexpr std::size_t kModelParts = kLayerKinds + 2;
 constexpr bool is_layer(ModelPart part) {
   return part != ModelPart::embedding && part != ModelPart::head;
 }

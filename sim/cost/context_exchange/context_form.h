@@ -167,6 +167,8 @@ struct ContextForm {
 };
 
 // The forms, each in its file, and the table: in the order of ContextComm.
+// What a layer's linear recurrence exchanges and computes, whatever form its model's attention has.
+extern const ContextForm kRecurrenceForm;
 extern const ContextForm kAllGatherForm, kRingForm, kUlyssesForm, kUlyssesRingForm, kUlyssesAllGatherForm,
     kGroupCastForm, kDisaggregatedForm;
 inline constexpr const ContextForm* kContextForms[] = {
@@ -177,8 +179,12 @@ static_assert(std::size(kContextForms) == std::size(kContextCommNames));
 inline const ContextForm& context_form(const Layout& layout) {
   return *kContextForms[at(layout.acting_form())];
 }
-inline const ContextForm& context_form(const LayerCosts& costs) {
-  return context_form(costs.layout());
+inline const ContextForm& context_form(const LayerCosts& costs, Mixer mixer = Mixer::attention) {
+  return mixer == Mixer::recurrence ? kRecurrenceForm : context_form(costs.layout());
+}
+// Whether a backward of a layer begins with its mixer's forward: selective recompute repeats attention alone.
+inline bool repeats_mixer(const Layout& layout, Mixer mixer) {
+  return mixer != Mixer::recurrence && layout.repeats(RecomputeModule::core_attn);
 }
 
 // An all-to-all with messages of any size, priced as one in which every rank sends or receives so many bytes.

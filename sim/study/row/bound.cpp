@@ -33,6 +33,8 @@ StepBound::StepBound(const RunModels& models, const PolicyRun& row, bool splits_
   exchanges_ = !row.rule().places_documents && !row.policy().places_documents;
   const auto stages = static_cast<std::size_t>(layout.pipeline);
   layers_.resize(stages, 0);
+  attending_.resize(stages, 0);
+  any_attends_ = costs_.model().recurrence ? 0 : 1;
   layers_before_.resize(stages, 0);
   recomputed_.resize(stages, 0);
   frozen_.resize(stages, 0);
@@ -58,6 +60,16 @@ StepBound::StepBound(const RunModels& models, const PolicyRun& row, bool splits_
   }
   const std::vector<StageLayers> kinds = stage_layers(costs_.model(), layout);
   of_stage_.resize(stages);
+  const auto attend = [&](std::size_t v) {
+    double sum = 0;
+    for (std::size_t k = 0; k < kLayerKinds; ++k)
+      if (mixer_of(static_cast<LayerKind>(k)) != Mixer::recurrence) sum += kinds[v].count[k];
+    return sum;
+  };
+  for (std::size_t v = 0; v < of_virtual.size() && !layout.bidirectional; ++v)
+    attending_[v % stages] += attend(v);
+  for (std::size_t s = 0; s < stages && layout.bidirectional; ++s)
+    attending_[s] = std::min(attend(s), attend(s + stages));
   for (std::size_t v = 0; v < of_virtual.size(); ++v) {
     const std::size_t s = v % stages;
     if (layout.bidirectional || frozen_[s] > 0)
@@ -104,7 +116,7 @@ double StepBound::stage_seconds(std::size_t stage, const Work& sum, double fill_
   // Attention by blocks runs under the exchanges, and otherwise behind or before them.
   const double attended =
       costs_.layout().acting_facts().by_blocks ? std::max(pairs, sum.exchange) : pairs + sum.exchange;
-  double seconds = tokens_of(of_stage_[stage]) + layers_[stage] * attended +
+  double seconds = tokens_of(of_stage_[stage]) + attending_[stage] * attended +
                    layers_before_[stage] * (fill_forward + fill_backward);
   // Layers that no backward reaches count only a forward, without its exchanges.
   const double forward_pairs = least_.forward_pair * sum.pairs;
@@ -113,9 +125,9 @@ double StepBound::stage_seconds(std::size_t stage, const Work& sum, double fill_
     seconds -= frozen_[stage] * std::max(0.0, backward) + frozen_before_[stage] * fill_backward;
   }
   if (recomputes && recomputed_[stage] >= layers_[stage])
-    seconds += again_of(of_stage_[stage]) + layers_[stage] * forward_pairs;
+    seconds += again_of(of_stage_[stage]) + attending_[stage] * forward_pairs;
   else if (recomputes)
-    seconds += recomputed_[stage] * (again_of(least_.layer) + forward_pairs);
+    seconds += recomputed_[stage] * (again_of(least_.layer) + any_attends_ * forward_pairs);
   if (stage + 1 == layers_.size() && !costs_.layout().bidirectional)
     seconds += least_.head_token * sum.tokens;
   return seconds;
@@ -131,11 +143,11 @@ double StepBound::lane_seconds(const Lane& lane) const {
     sum.pairs += work.pairs;
     sum.exchange += work.exchange;
     // A split backward passes on its input's gradient before half of its products are done.
-    const double share = splits_backward_ ? 0 : 1;
+    const double share = splits_backward_ ? 0 : 1, pairs = any_attends_ * work.pairs;
     fill_forward =
-        std::min(fill_forward, least_.layer.forward_token * work.tokens + least_.forward_pair * work.pairs);
-    fill_backward = std::min(fill_backward, share * (least_.layer.backward_token * work.tokens +
-                                                     least_.backward_pair * work.pairs));
+        std::min(fill_forward, least_.layer.forward_token * work.tokens + least_.forward_pair * pairs);
+    fill_backward = std::min(
+        fill_backward, share * (least_.layer.backward_token * work.tokens + least_.backward_pair * pairs));
     recomputes = recomputes && micro_batch.recompute_layers == kStudyRecompute;
   }
   if (lane.micro_batches.empty()) return 0;
@@ -206,7 +218,7 @@ double StepBound::run_seconds(const DocumentSet& documents) const {
       if (costs_.layout().acting_facts().by_blocks)
         pairs = std::max(0.0, pairs - own * costs_.layout().context);
       longest = std::max(longest, (least_.layer.forward_token + least_.layer.backward_token) * own +
-                                      (least_.forward_pair + least_.backward_pair) * pairs);
+                                      (least_.forward_pair + least_.backward_pair) * any_attends_ * pairs);
     }
   const double alone =
       costs_.layout().bidirectional || splits_backward_ ? 0 : layers * longest / replicas_ * kRoundedDown;

@@ -111,7 +111,7 @@ TEST_CASE("By operator, K's, the output's and up's products run again, and all b
   };
   CHECK(repeats() == "rms_norm qkv_gemm rope out_gemm residual rms_norm gate_up_gemm activation | ");
   // Input, Q, V, attention's output and gate in bf16, and 32 heads' statistics.
-  CHECK(kept_bytes(builtin_model("llama3.1-8b"), layout, {}, false) ==
+  CHECK(kept_bytes(builtin_model("llama3.1-8b"), layout, {}, LayerKind::dense) ==
         2 * (4096 + 4096 + 1024 + 4096 + 14336) + 4 * 32);
   layout.tensor = 8;  // what a reduce-scatter gave is kept
   CHECK(repeats() ==

@@ -48,7 +48,7 @@ inline MicroBatchCost hand_cost(Picoseconds forward, Picoseconds backward, int r
     end->compute.assign(c, 0);
   }
   for (auto* send : {&cost.send_next, &cost.send_previous, &cost.send_wrap}) send->assign(c, hop);
-  for (std::size_t mask = 0; mask < kMasks; ++mask) {
+  for (std::size_t mask = 0; mask < kMixers; ++mask) {
     cost.attention_forward[mask].assign(c, forward);
     cost.attention_backward[mask].assign(c, backward);
   }

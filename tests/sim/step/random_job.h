@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -55,6 +56,24 @@ inline void vary_layers(std::uint64_t seed, Job& job) {
   job.model.chunked = seed % 2 == 0;
   job.text +=
       std::string(job.model.chunked ? ", chunk " : ", window ") + std::to_string(job.model.sliding_window);
+}
+
+// In some, layers are linear recurrences in place of attention, a few of them without an FFN.
+inline void vary_mixers(std::uint64_t seed, Job& job) {
+  if (seed % 5 != 2 || job.layout.nano_batches > 1) return;
+  SplitMix64 random(seed);
+  RecurrentShape recurrence{.rule = kRecurrences[seed % std::size(kRecurrences)].rule,
+                            .key_heads = 8,
+                            .heads = 32,
+                            .key_dim = 128,
+                            .value_dim = 64,
+                            .convolution = 4};
+  for (int i = 0; i < job.model.layers; ++i) {
+    recurrence.layers.push_back(below(random, 3) > 0);
+    recurrence.without_ffn.push_back(below(random, 3) == 0);
+  }
+  job.model.recurrence = recurrence;
+  job.text += ", " + std::string(recurrence.facts().name);
 }
 
 // Some freeze parts of their model, first layers whole, or train adapters next to it; some predict more than
@@ -161,6 +180,7 @@ inline Job random_job(std::uint64_t seed) {
              ", pp " + std::to_string(job.layout.pipeline) + ", dp " + std::to_string(job.layout.data) +
              ", recompute " + std::string(name_of(job.layout.recompute));
   vary_layers(seed, job);
+  vary_mixers(seed, job);
   vary_overlap(seed, job);
   vary_training(seed, job);
   return job;

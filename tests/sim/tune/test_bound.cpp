@@ -4,6 +4,7 @@
 #include "policies/base/random.h"
 #include "sim/study/row/bound.h"
 #include "sim/study/row/pipeline.h"
+#include "tests/scratch_folder.h"
 #include "tests/sim/tune/tune_case.h"
 
 namespace equipoise {
@@ -100,7 +101,12 @@ int check_candidates(const TuneCase& c, int draws, SplitMix64& random, double& t
 }
 
 TEST_CASE("no candidate is faster than its bound" * doctest::test_suite("figures")) {
-  const json models[] = {"wlb-550m",
+  const test::Scratch folder;
+  const json recurrent = {{"hf_config", folder.write("config.json", R"({"model_type": "qwen3_5_text",
+    "hidden_size": 2048, "num_hidden_layers": 6, "num_attention_heads": 16, "num_key_value_heads": 4,
+    "head_dim": 128, "intermediate_size": 8192, "vocab_size": 32000, "full_attention_interval": 2})")}};
+  const json models[] = {recurrent,
+                         "wlb-550m",
                          "llama3.1-8b",
                          "deepseek-v2",
                          {{"layers", 6},

@@ -26,6 +26,16 @@ def sizes(hidden, layers, heads, kv, ffn, vocab, **more):
             "intermediate_size": ffn, "vocab_size": vocab, **more}
 
 
+GRANITE_LAYERS = ["mamba"] * 5 + (["attention"] + ["mamba"] * 9) * 3 + ["attention"] + ["mamba"] * 4
+
+
+def nemotron(hidden, kv, ffn, pattern, **more):
+    words = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
+    return {"hidden_size": hidden, "num_attention_heads": 32, "num_key_value_heads": kv, "head_dim": 128,
+            "intermediate_size": ffn, "vocab_size": 131072, "mamba_head_dim": 64, "n_groups": 8, "ssm_state_size": 128,
+            "layers_block_type": [words[block] for block in pattern], **more}
+
+
 MODELS = {
     "Llama 3.1 8B": ("llama", sizes(4096, 32, 32, 8, 14336, 128256)),
     "Llama 3.2 1B": ("llama", sizes(2048, 16, 32, 8, 8192, 128256, tie_word_embeddings=True)),
@@ -105,6 +115,34 @@ MODELS = {
     "Jais 2 8B": ("jais2", {}),
     "Persimmon 8B": ("persimmon", {}),
     "Granite, sliding windows": ("granite_swa", {}),
+    # Layers of linear recurrences.
+    "Qwen3-Next 80B A3B": ("qwen3_next", sizes(2048, 48, 16, 2, 5120, 151936, head_dim=256, moe_intermediate_size=512,
+                                               shared_expert_intermediate_size=512, num_experts=512, num_experts_per_tok=10,
+                                               linear_num_value_heads=32)),
+    "Qwen3.5 35B A3B, text": ("qwen3_5_moe_text", {"hidden_size": 2048, "num_hidden_layers": 40, "vocab_size": 248320,
+                                                   "num_attention_heads": 16, "num_key_value_heads": 2, "num_experts": 256,
+                                                   "num_experts_per_tok": 8, "moe_intermediate_size": 512,
+                                                   "shared_expert_intermediate_size": 512}),
+    "Qwen3.5 27B, text": ("qwen3_5_text", sizes(5120, 64, 24, 4, 17408, 248320, linear_num_value_heads=48)),
+    "Kimi-Linear 48B A3B": ("kimi_linear", {}),
+    "Granite 4.0 H tiny": ("granitemoehybrid", sizes(1536, 40, 12, 4, 512, 100352, shared_intermediate_size=1024,
+                                                     num_local_experts=64, num_experts_per_tok=6, mamba_n_heads=48,
+                                                     mamba_d_head=64, mamba_d_state=128, mamba_n_groups=1,
+                                                     tie_word_embeddings=True, layer_types=GRANITE_LAYERS)),
+    "Granite 4.0 H micro": ("granitemoehybrid", sizes(2048, 40, 32, 8, 8192, 100352, shared_intermediate_size=8192,
+                                                      num_local_experts=0, num_experts_per_tok=0, mamba_n_heads=64,
+                                                      mamba_d_head=64, mamba_d_state=128, mamba_n_groups=1,
+                                                      tie_word_embeddings=True, layer_types=GRANITE_LAYERS)),
+    "Bamba 9B": ("bamba", sizes(4096, 32, 32, 8, 14336, 128256, attn_layer_indices=[9, 18, 27], mamba_n_heads=128,
+                                mamba_d_head=64, mamba_d_state=128, mamba_n_groups=1)),
+    "MiniMax-Text-01": ("minimax", sizes(6144, 80, 64, 8, 9216, 200064, head_dim=128, num_local_experts=32,
+                                         num_experts_per_tok=2,
+                                         layer_types=(["linear_attention"] * 7 + ["full_attention"]) * 10)),
+    "Nemotron-H 8B": ("nemotron_h", nemotron(4096, 8, 21504, "M-M-M-M*-" + "M-M-M-M-M*-" * 3 + "M-M-M-M-M-", mamba_num_heads=128)),
+    "Nemotron 3 Nano 30B A3B": ("nemotron_h", nemotron(2688, 2, 1856, "MEMEM*E" * 5 + "MEMEMEM*E" + "MEMEMEME",
+                                                       mamba_num_heads=64, n_routed_experts=128, num_experts_per_tok=6,
+                                                       moe_intermediate_size=1856,
+                                                       moe_shared_expert_intermediate_size=3712)),
 }
 
 

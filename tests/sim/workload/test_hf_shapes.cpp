@@ -422,16 +422,11 @@ TEST_CASE("The reason of a refusal is what is not modelled, not a key that is ab
   const std::pair<json, const char*> others[] = {
       {{{"model_type", "falcon_h1"}, {"attention_in_multiplier", 1.0}, {"mamba_d_ssm", 1024}}, "model_type"},
       {{{"model_type", "mine"}, {"a_multiplier", 1.0}, {"mamba_d_ssm", 1024}}, "mamba_d_ssm"},
-      {{{"model_type", "qwen3_5_moe_text"}, {"linear_num_key_heads", 16}, {"num_experts", 256}},
-       "linear_num_key_heads"},
       {{{"model_type", "mine"}, {"layer_types", {"linear_attention", "full_attention"}}}, "layer_types[0]"},
       {{{"model_type", "mine"}, {"layer_types", {"full_attention", "conv"}}}, "layer_types[1]"},
-      {{{"model_type", "nemotron_h"}, {"hybrid_override_pattern", "M-M*"}}, "model_type"},
       {{{"model_type", "deci"}, {"block_configs", {{{"a", 1}}}}, {"num_key_value_heads", nullptr}},
        "block_configs"},
       {{{"model_type", "deepseek_v32"}, {"index_topk", 2048}}, "model_type"},
-      {{{"model_type", "minimax"}, {"num_local_experts", 4}}, "layer_types"},
-      {{{"model_type", "minimax"}, {"attn_type_list", {1, 0, 1}}}, "attn_type_list"},
   };
   for (const auto& [keys, key] : others) {
     CAPTURE(key);

@@ -83,7 +83,7 @@ TEST_CASE("Parameters of a small model by hand") {
   m.ffn = 16;
   m.vocab = 100;
   // Q 8x8, K and V 8x4 each, output 8x8; gate, up, down 8x16 each; two norms of 8.
-  CHECK(m.attention_parameters() == 64 + 2 * 32 + 64);
+  CHECK(m.mixer_parameters(0) == 64 + 2 * 32 + 64);
   CHECK(m.ffn_parameters(0) == 3 * 128);
   CHECK(m.layer_parameters(0) == 192 + 384 + 16);
   CHECK(m.parameters() == 2 * 592 + 2 * 800 + 8);  // embedding, head, last norm
@@ -91,7 +91,7 @@ TEST_CASE("Parameters of a small model by hand") {
   m.tied_embeddings = true;
   CHECK(m.parameters() == 2 * 592 + 800 + 8);
   m.qkv_bias = true;
-  CHECK(m.attention_parameters() == 192 + 16);
+  CHECK(m.mixer_parameters(0) == 192 + 16);
   m.gated_ffn = false;
   CHECK(m.ffn_parameters(1) == 2 * 128);
   // The second layer sparse: 4 experts and one shared, of 3 x 8 x 4, and a router of 8 x 4.

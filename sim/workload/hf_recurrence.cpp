@@ -1,0 +1,285 @@
+#include "sim/workload/hf_recurrence.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "policies/base/index.h"
+#include "policies/base/text.h"
+
+namespace equipoise {
+namespace {
+
+using nlohmann::json;
+
+// The keys of a family of types. Without a name the value is that of the model's attention.
+struct Family {
+  std::vector<std::string_view> types;
+  Recurrence rule{};
+  const char *heads = nullptr, *key_heads = nullptr, *value_dim = nullptr, *key_dim = nullptr;
+  const char* convolution = nullptr;
+  const char* within = nullptr;             // the object that has these keys
+  std::vector<const char*> without_effect;  // on what is counted
+};
+
+const std::vector<Family>& families() {
+  static const std::vector<const char*> kOfKimi = {"mla_use_nope", "use_grouped_topk", "num_expert_group",
+                                                   "moe_renormalize", "moe_router_activation_func"};
+  static const std::vector<Family> all = {
+      {.types = {"qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"},
+       .rule = Recurrence::gated_delta,
+       .heads = "linear_num_value_heads",
+       .key_heads = "linear_num_key_heads",
+       .value_dim = "linear_value_head_dim",
+       .key_dim = "linear_key_head_dim",
+       .convolution = "linear_conv_kernel_dim",
+       .without_effect = {"full_attention_interval", "mamba_ssm_dtype"}},
+      {.types = {"kimi_linear"},
+       .rule = Recurrence::kimi_delta,
+       .heads = "num_heads",
+       .key_heads = "num_heads",
+       .value_dim = "head_dim",
+       .key_dim = "head_dim",
+       .convolution = "short_conv_kernel_size",
+       .within = "linear_attn_config",
+       .without_effect = kOfKimi},
+      {.types = {"kimi_linear"},  // as Transformers 5 writes it
+       .rule = Recurrence::kimi_delta,
+       .heads = "linear_num_heads",
+       .key_heads = "linear_num_heads",
+       .value_dim = "linear_head_dim",
+       .key_dim = "linear_head_dim",
+       .convolution = "linear_conv_kernel_dim",
+       .without_effect = kOfKimi},
+      {.types = {"granitemoehybrid", "bamba"},
+       .rule = Recurrence::mamba2,
+       .heads = "mamba_n_heads",
+       .key_heads = "mamba_n_groups",
+       .value_dim = "mamba_d_head",
+       .key_dim = "mamba_d_state",
+       .convolution = "mamba_d_conv",
+       .without_effect = {"mamba_expand", "mamba_chunk_size", "mamba_conv_bias", "mamba_proj_bias",
+                          "attn_rotary_emb", "time_step_limit", "time_step_max", "time_step_min",
+                          "time_step_floor", "z_loss_coefficient"}},
+      {.types = {"nemotron_h"},
+       .rule = Recurrence::mamba2,
+       .heads = "mamba_num_heads",
+       .key_heads = "n_groups",
+       .value_dim = "mamba_head_dim",
+       .key_dim = "ssm_state_size",
+       .convolution = "conv_kernel",
+       .without_effect = {"expand",
+                          "chunk_size",
+                          "use_conv_bias",
+                          "use_mamba_kernels",
+                          "mamba_hidden_act",
+                          "mamba_proj_bias",
+                          "mamba_num_groups",
+                          "mamba_ssm_cache_dtype",
+                          "time_step_limit",
+                          "time_step_max",
+                          "time_step_min",
+                          "time_step_floor",
+                          "time_step_rank",
+                          "residual_in_fp32",
+                          "rescale_prenorm_residual",
+                          "hidden_dropout",
+                          "attention_head_dim",
+                          "mtp_layers_block_type",
+                          "mtp_hybrid_override_pattern",
+                          "moe_shared_expert_overlap"}},
+      {.types = {"minimax", "minimax_m1", "minimax_text_01"},
+       .rule = Recurrence::lightning,
+       .without_effect = {"block_size", "full_attn_alpha_factor", "full_attn_beta_factor",
+                          "linear_attn_alpha_factor", "linear_attn_beta_factor", "mlp_alpha_factor",
+                          "mlp_beta_factor"}},
+  };
+  return all;
+}
+
+// ---- Which layers ----
+
+const json& list_of(HfConfig& config, const char* key, int least) {
+  const json* const list = config.find(key);
+  if (list == nullptr || !list->is_array() || static_cast<int>(list->size()) < least)
+    config.fail(key, "a list of " + std::to_string(least) + " layers");
+  return *list;
+}
+
+// By a word or a number for each layer.
+std::vector<bool> by_kinds(HfConfig& config, const char* key, int layers, const std::vector<json>& recurrent,
+                           const std::vector<json>& attention) {
+  const json& list = list_of(config, key, layers);
+  std::vector<bool> recurs;
+  for (int i = 0; i < layers; ++i) {
+    const json& kind = list[at(i)];
+    recurs.push_back(std::ranges::find(recurrent, kind) != recurrent.end());
+    if (!recurs.back() && std::ranges::find(attention, kind) == attention.end())
+      throw UserError(config.path(), ": ", key, "[", i, "]: expected ",
+                      all_joined(recurrent, " or ", [](const json& one) { return shown_json(one); }), " or ",
+                      all_joined(attention, " or ", [](const json& one) { return shown_json(one); }),
+                      ", found ", shown_json(kind));
+  }
+  return recurs;
+}
+
+// By the numbers of some layers, the first of which has number `first`.
+std::vector<bool> by_numbers(HfConfig& config, const char* key, int layers, int first, bool named) {
+  std::vector<bool> recurs(at(layers), !named);
+  for (const json& layer : list_of(config, key, 0)) {
+    if (!layer.is_number_integer() || layer < first || layer >= first + kMostLayers)
+      config.fail(key, "a list of layers from " + std::to_string(first) + " on");
+    if (layer < first + layers) recurs[at(layer.get<int>() - first)] = named;
+  }
+  return recurs;
+}
+
+std::vector<bool> recurrent_layers(HfConfig& config, const Family& family, HfConfig& own, int layers) {
+  if (config.find("layer_types") != nullptr)
+    return by_kinds(config, "layer_types", layers, {"linear_attention", "mamba"},
+                    {"full_attention", "attention"});
+  if (config.find("attn_type_list") != nullptr) return by_kinds(config, "attn_type_list", layers, {0}, {1});
+  if (config.find("attn_layer_indices") != nullptr)
+    return by_numbers(config, "attn_layer_indices", layers, 0, false);
+  if (family.within != nullptr) {
+    own.take("full_attn_layers");
+    return by_numbers(own, "kda_layers", layers, 1, true);
+  }
+  if (family.rule != Recurrence::gated_delta)
+    config.fail("layer_types", "a list of layers with attention or a recurrence");
+  const std::int64_t every = config.positive("full_attention_interval");
+  std::vector<bool> recurs;
+  for (int i = 0; i < layers; ++i) recurs.push_back((i + 1) % every != 0);
+  return recurs;
+}
+
+// ---- Blocks that are each a mixer or an FFN ----
+
+enum class Block : std::uint8_t { recurrence, attention, ffn, experts };
+constexpr char kBlockSigns[] = "M*-E";
+constexpr std::string_view kBlockWords[] = {"mamba",         "attention", "mlp", "moe", "linear_attention",
+                                            "full_attention"};  // the last two: of mixers again
+constexpr std::size_t kBlocks = 4;
+
+const char* pattern_key(HfConfig& config) {
+  return config.find("hybrid_override_pattern") != nullptr ? "hybrid_override_pattern" : "layers_block_type";
+}
+
+int blocks_of_pattern(const json& pattern) {
+  if (pattern.is_string()) return static_cast<int>(pattern.get_ref<const std::string&>().size());
+  return pattern.is_array() ? static_cast<int>(pattern.size()) : 0;
+}
+
+std::vector<Block> read_blocks(HfConfig& config, const char* key, int count) {
+  const json& pattern = *config.find(key);
+  const std::string signs = pattern.is_string() ? pattern.get<std::string>() : "";
+  if (blocks_of_pattern(pattern) < count)
+    config.fail(key, "a pattern of num_hidden_layers (" + std::to_string(count) + ") blocks");
+  std::vector<Block> blocks;
+  for (std::size_t i = 0; i < at(count); ++i) {
+    const std::size_t found =
+        pattern.is_string()
+            ? std::string_view(kBlockSigns).find(signs[i])
+            : static_cast<std::size_t>(std::ranges::find(kBlockWords, pattern[i]) - std::begin(kBlockWords));
+    if (found >= std::size(kBlockWords))
+      config.fail(key, "M, *, - and E, or mamba, attention, mlp and moe, for its blocks");
+    blocks.push_back(static_cast<Block>(found % kBlocks));
+  }
+  return blocks;
+}
+
+// Makes layers of blocks. An FFN belongs to the mixer before it.
+void read_pattern(HfConfig& config, const char* key, ModelShape& m, RecurrentShape& shape, Notes& notes) {
+  const int count = m.layers;
+  std::vector<bool> sparse;
+  for (const Block block : read_blocks(config, key, count)) {
+    const bool mixes = block == Block::recurrence || block == Block::attention;
+    if (mixes) {
+      shape.layers.push_back(block == Block::recurrence);
+      shape.without_ffn.push_back(true);
+      sparse.push_back(false);
+    } else if (shape.without_ffn.empty() || !shape.without_ffn.back()) {
+      config.fail(key, "a mixer before each FFN, since an FFN alone is not modelled");
+    } else {
+      shape.without_ffn.back() = false;
+      sparse.back() = block == Block::experts;
+    }
+  }
+  m.layers = static_cast<int>(shape.layers.size());
+  for (std::size_t i = 0; i < shape.layers.size(); ++i)
+    if (shape.without_ffn[i] && !shape.layers[i])
+      config.fail(key, "an FFN behind each attention, since attention alone is not modelled");
+  const bool experts = std::ranges::find(sparse, true) != sparse.end();
+  if (experts && !m.moe) config.fail("n_routed_experts", "the experts of " + std::string(key));
+  if (experts)
+    m.moe->sparse = std::move(sparse);
+  else
+    m.moe.reset();
+  if (std::ranges::find(shape.without_ffn, true) == shape.without_ffn.end()) shape.without_ffn.clear();
+  notes.push_back({"blocks_as_layers", "model", {{"blocks", count}, {"layers", m.layers}}});
+}
+
+// ---- Sizes ----
+
+void read_sizes(HfConfig& keys, const Family& family, const ModelShape& m, RecurrentShape& shape) {
+  const auto of_key = [&](const char* key, int otherwise) {
+    if (key == nullptr) return otherwise;
+    if (keys.find(key) == nullptr) keys.fail(key, "a size of its other mixers than attention");
+    return static_cast<int>(keys.positive(key));
+  };
+  shape.heads = of_key(family.heads, m.heads);
+  shape.key_heads = of_key(family.key_heads, m.heads);
+  shape.value_dim = of_key(family.value_dim, m.head_dim);
+  shape.key_dim = of_key(family.key_dim, m.head_dim);
+  shape.convolution = of_key(family.convolution, 0);
+  if (shape.heads % shape.key_heads != 0)
+    keys.fail(family.key_heads, "a divisor of the " + std::to_string(shape.heads) + " heads with a state");
+}
+
+}  // namespace
+
+bool may_recur(const std::string& model_type) {
+  return std::ranges::any_of(families(), [&](const Family& family) {
+    return std::ranges::find(family.types, model_type) != family.types.end();
+  });
+}
+
+int blocks_listed(HfConfig& config) {
+  const json* const pattern = config.find(pattern_key(config));
+  return pattern == nullptr ? 0 : blocks_of_pattern(*pattern);
+}
+
+void read_recurrence(HfConfig& config, const std::string& model_type, ModelShape& m, Notes& notes) {
+  const auto family = std::ranges::find_if(families(), [&](const Family& one) {
+    return std::ranges::find(one.types, model_type) != one.types.end() &&
+           (one.within == nullptr || config.find(one.within) != nullptr);
+  });
+  if (family == families().end()) return;
+  for (const char* key : family->without_effect) config.take(key);
+  RecurrentShape shape{.rule = family->rule};
+  m.gated_attention = config.flag_or("attn_output_gate", shape.rule == Recurrence::gated_delta);
+  const json* const within = family->within == nullptr ? nullptr : config.find(family->within);
+  if (within != nullptr && !within->is_object()) config.fail(family->within, "an object");
+  HfConfig own(within != nullptr ? *within : json::object(),
+               config.path() + ": " + (within != nullptr ? family->within : ""));
+  if (model_type == "nemotron_h") {
+    const char* const pattern = pattern_key(config);
+    if (config.find(pattern) == nullptr) config.fail("hybrid_override_pattern", "a pattern of blocks");
+    read_pattern(config, pattern, m, shape, notes);
+  } else {
+    shape.layers = recurrent_layers(config, *family, own, m.layers);
+  }
+  const auto recurring = std::ranges::count(shape.layers, true);
+  if (recurring == 0) {
+    for (const char* key :
+         {family->heads, family->key_heads, family->value_dim, family->key_dim, family->convolution})
+      if (key != nullptr) config.take(key);
+    return;
+  }
+  read_sizes(within != nullptr ? own : config, *family, m, shape);
+  notes.push_back({"recurrent_layers",
+                   "model",
+                   {{"rule", std::string(shape.facts().name)}, {"layers", recurring}, {"of", m.layers}}});
+  m.recurrence = std::move(shape);
+}
+
+}  // namespace equipoise

@@ -1,0 +1,171 @@
+// The cost of linear recurrences: laws of tokens, documents and ranks, and bytes counted by hand.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+#include "sim/cost/kept_bytes.h"
+#include "sim/cost/policy_costs.h"
+#include "tests/sim/models.h"
+
+using namespace equipoise;
+using namespace equipoise::testing;
+
+namespace {
+
+constexpr auto kRecurrent = static_cast<std::size_t>(LayerKind::recurrent_dense);
+
+// Three of four layers are recurrences.
+ModelShape hybrid_model(Recurrence rule = Recurrence::gated_delta) {
+  ModelShape m = builtin_model("llama3.1-8b");
+  m.recurrence = RecurrentShape{.rule = rule,
+                                .key_heads = 16,
+                                .heads = 32,
+                                .key_dim = 128,
+                                .value_dim = 128,
+                                .convolution = rule == Recurrence::lightning ? 0 : 4};
+  for (int i = 0; i < m.layers; ++i) m.recurrence->layers.push_back(i % 4 != 3);
+  return m;
+}
+
+MicroBatchCost priced(const Models& models, const MicroBatch& micro_batch) {
+  const ShardRule rule = shard_by("per-document");
+  MicroBatchCoster coster(models.costs, rule);
+  MicroBatchCost cost;
+  coster.cost(micro_batch, models.layout.context, cost);
+  return cost;
+}
+
+Layout on(int tensor, int context, ContextComm form = ContextComm::all_gather) {
+  Layout layout;
+  layout.tensor = tensor;
+  layout.context = context;
+  layout.context_comm = form;
+  return layout;
+}
+
+double bytes_in(std::span<const Op> ops, OpName name) {
+  double sum = 0;
+  for (const Op& op : ops) sum += op.name == name ? op.bytes : 0;
+  return sum;
+}
+
+}  // namespace
+
+TEST_CASE("A recurrence takes time by tokens, whatever documents they are of") {
+  for (const RecurrenceFacts& facts : kRecurrences) {
+    const Models models(hybrid_model(facts.rule), Layout{});
+    const MicroBatchCost one = priced(models, documents({16384})),
+                         many = priced(models, documents({8192, 1, 191, 4000, 4000}));
+    CHECK(one.forward[kRecurrent].local == many.forward[kRecurrent].local);
+    CHECK(one.backward[kRecurrent].local == many.backward[kRecurrent].local);
+    CHECK(one.attention_forward[2] == many.attention_forward[2]);
+    CHECK(one.forward[0].local[0] > many.forward[0].local[0]);  // attention does care
+    const AttentionTimes of_one = models.costs.recurrence.times(8192),
+                         of_two = models.costs.recurrence.times(16384);
+    CHECK(std::abs(of_two.forward - 2 * of_one.forward) <= 1);
+    CHECK(one.attention_forward[2][0] == of_two.forward);
+    CHECK(one.attention_backward[2][0] == of_two.backward);
+  }
+}
+
+TEST_CASE("Its rate is that of the public tables, on the GPU that they were measured on") {
+  const Models models(hybrid_model(), Layout{});
+  // 8,192 tokens of 32 heads, of an H100 with the peak of the H200 that took 0.472 and 1.444 ms.
+  CHECK(models.profile.device().peak_bf16_tflops == doctest::Approx(989).epsilon(0.01));
+  const AttentionTimes times = models.costs.recurrence.times(8192);
+  CHECK(to_seconds(times.forward) == doctest::Approx(0.472e-3).epsilon(0.01));
+  CHECK(to_seconds(times.backward) == doctest::Approx(1.444e-3).epsilon(0.01));
+}
+
+TEST_CASE("Ranks of a CP group share its heads, equally, in any form of the attention's exchange") {
+  const Models alone(hybrid_model(), Layout{});
+  const MicroBatch micro_batch = documents({10000, 300, 5000, 1084});
+  const Picoseconds all = priced(alone, micro_batch).attention_forward[2][0];
+  for (const ContextComm form : {ContextComm::all_gather, ContextComm::ring, ContextComm::ulysses}) {
+    const Models models(hybrid_model(), on(1, 4, form));
+    const MicroBatchCost cost = priced(models, micro_batch);
+    CHECK(std::ranges::count(cost.attention_forward[2], cost.attention_forward[2][0]) == 4);
+    // Ranks hold padding, too.
+    CHECK(static_cast<double>(cost.attention_forward[2][0]) ==
+          doctest::Approx(static_cast<double>(all) / 4).epsilon(1e-3));
+    CHECK(cost.forward[kRecurrent].syncs() == 2);
+    CHECK(cost.backward[kRecurrent].syncs() == 2);
+  }
+}
+
+TEST_CASE("Its all-to-alls send a rank's projected inputs and bring its results back") {
+  const Models models(hybrid_model(), on(2, 4));
+  ContextExchanges exchanges;
+  RangeUse use;
+  ExchangedTokens tokens;
+  tokens.distributed = 4096;
+  tokens.fullest = 1024;
+  kRecurrenceForm.exchange(models.costs, tokens, context_group(models.costs, 4), exchanges, use);
+  // A TP rank's q, k, v, gate, decay and beta: 8 x 128 twice, 16 x 128 twice, 16 twice; in bf16.
+  CHECK(exchanges.forward[0].bytes == 1024 * 2 * (2 * 1024 + 2 * 2048 + 2 * 16));
+  CHECK(exchanges.forward[1].bytes == 1024 * 2 * 2048);
+  CHECK(exchanges.backward[0].bytes == exchanges.forward[1].bytes);
+}
+
+TEST_CASE("Degrees that its heads do not allow are refused") {
+  const auto refusal = [](const Layout& layout) {
+    try {
+      check_layout(hybrid_model(), layout, "study.json");
+    } catch (const std::exception& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  CHECK(refusal(on(8, 4)) == "");
+  CHECK(refusal(on(8, 8)) ==
+        "study.json: parallel.context: expected a divisor of a TP rank's 4 heads of its linear recurrences, "
+        "found 8");
+}
+
+TEST_CASE("What a recurrence keeps, counted by hand") {
+  const ModelShape m = hybrid_model(), mamba = hybrid_model(Recurrence::mamba2);
+  const FrameworkOptions framework;
+  const auto kept = [&](const ModelShape& model, LayerKind kind) {
+    return kept_bytes(model, Layout{}, framework, kind);
+  };
+  // Attention's Q, K, V and output, with statistics of heads.
+  const double attention = 2.0 * (4096 + 2 * 1024) + 2.0 * 4096 + 4.0 * 32;
+  // q, k: 2048 each; v, gate: 4096 each; 32 decays and betas. Convolved q, k, v. A chunk's inverse. The
+  // result, and the output projection's input.
+  const double delta =
+      2.0 * (2 * 2048 + 2 * 4096 + 2 * 32) + 2.0 * (2 * 2048 + 4096) + 2.0 * 32 * 64 + 2.0 * (4096 + 4096);
+  const double state_space = 2.0 * (2 * 2048 + 2 * 4096 + 32) + 2.0 * (4096 + 4096);
+  CHECK(kept(m, LayerKind::recurrent_dense) - kept(m, LayerKind::dense) == delta - attention);
+  CHECK(kept(mamba, LayerKind::recurrent_dense) - kept(mamba, LayerKind::dense) == state_space - attention);
+  // No FFN: a norm's input and output less, and gate, up and their product.
+  CHECK(kept(m, LayerKind::recurrent_dense) - kept(m, LayerKind::recurrent_alone) ==
+        doctest::Approx(2.0 * 2 * 4096 + norm_of(m.norm).kept_row_bytes + 2.0 * 3 * 14336));
+}
+
+TEST_CASE("A layer's ops: projection, convolution, gated norm, output") {
+  const Models models(hybrid_model(), Layout{});
+  OpList before, after;
+  RangeUse use;
+  models.costs.layers.forward(LayerKind::recurrent_dense, 4096, before, after, use);
+  CHECK(bytes_in(before.ops(), OpName::convolution) == 4096.0 * 2 * 2 * (2 * 2048 + 4096));
+  CHECK(bytes_in(before.ops(), OpName::rope) == 0);
+  CHECK(after.ops()[0].name == OpName::rms_norm);
+  CHECK(after.ops()[0].bytes == 4096.0 * 2 * 3 * 4096);
+  CHECK(after.ops()[1].flops == 2.0 * 4096 * 4096 * 4096);
+  models.costs.layers.forward(LayerKind::recurrent_alone, 4096, before, after, use);
+  CHECK(after.ops().back().name == OpName::residual);
+  CHECK(bytes_in(after.ops(), OpName::activation) == 0);
+}
+
+TEST_CASE("Packers see a workload that grows less with a document's length") {
+  const Models attends(builtin_model("llama3.1-8b"), Layout{}), recurs(hybrid_model(), Layout{});
+  const auto growth = [](const Models& models) {
+    const ProfiledWorkload workload(models.costs, 65536);
+    const std::int64_t lengths[] = {4096, 65536};
+    double seconds[2];
+    workload.of(lengths, seconds);
+    return seconds[1] / seconds[0] / 16;
+  };
+  CHECK(growth(recurs) > 1);
+  CHECK(growth(recurs) - 1 < 0.5 * (growth(attends) - 1));
+}
