@@ -42,6 +42,8 @@ class HfConfig {
     const auto it = file_.find(key);
     return it != file_.end() && !it->is_null();
   }
+  // What every refusal says of the model: "of a model with linear recurrences".
+  void set_kind(std::string kind) { kind_ = std::move(kind); }
   // Sets the values of the model's class, for keys that the file lacks.
   void set_class_values(nlohmann::json values) { of_class_ = std::move(values); }
   // Llama 4 has keys of its own for features that are refused in other models.
@@ -57,7 +59,7 @@ class HfConfig {
   }
   [[noreturn]] void fail(const std::string& key, const std::string& expected) const {
     const auto it = file_.find(key);
-    throw UserError(path_, ": ", key, ": expected ", expected, ", found ",
+    throw UserError(path_, ": ", key, ": expected ", expected, kind_.empty() ? "" : " ", kind_, ", found ",
                     it == file_.end() ? "nothing" : shown_json(*it));
   }
 
@@ -105,7 +107,7 @@ class HfConfig {
  private:
   nlohmann::json file_;
   nlohmann::json of_class_ = nlohmann::json::object();
-  std::string path_;
+  std::string path_, kind_;
   std::vector<std::string> asked_;
 };
 

@@ -223,7 +223,6 @@ void read_pattern(HfConfig& config, const char* key, ModelShape& m, RecurrentSha
 void read_sizes(HfConfig& keys, const Family& family, const ModelShape& m, RecurrentShape& shape) {
   const auto of_key = [&](const char* key, int otherwise) {
     if (key == nullptr) return otherwise;
-    if (keys.find(key) == nullptr) keys.fail(key, "a size of its other mixers than attention");
     return static_cast<int>(keys.positive(key));
   };
   shape.heads = of_key(family.heads, m.heads);

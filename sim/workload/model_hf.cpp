@@ -653,6 +653,7 @@ ModelShape read_hf_config(const std::string& path, const HfOptions& options, Not
     found.push_back({config.pass_over(key) ? "key_passed_over" : "key_not_there", "model", {{"key", key}}});
   const std::string type_name = config.text_or("model_type", "");
   refuse_other_models(config, type_name);
+  if (may_recur(type_name)) config.set_kind("of a model with other mixers than attention");
   for (const char* key : {"is_encoder_decoder", "add_cross_attention"})
     if (config.flag_or(key, false)) config.fail(key, "false: encoders and cross-attention are not modelled");
   const TypeDefaults* known = defaults_of(type_name);

@@ -166,9 +166,9 @@ struct ContextForm {
       [](const LayerCosts&, const ContextGroup&) { return 0.0; };
 };
 
-// The forms, each in its file, and the table: in the order of ContextComm.
 // What a layer's linear recurrence exchanges and computes, whatever form its model's attention has.
 extern const ContextForm kRecurrenceForm;
+// The forms, each in its file, and the table: in the order of ContextComm.
 extern const ContextForm kAllGatherForm, kRingForm, kUlyssesForm, kUlyssesRingForm, kUlyssesAllGatherForm,
     kGroupCastForm, kDisaggregatedForm;
 inline constexpr const ContextForm* kContextForms[] = {
