@@ -38,6 +38,7 @@
 
 #include <algorithm>
 #include <array>
+#include <memory>
 #include <set>
 #include <span>
 #include <utility>
@@ -46,6 +47,7 @@
 #include "policies/packing/packing.h"
 #include "policies/packing/wlb.h"
 #include "policies/steps.h"
+#include "policies/validator.h"
 
 namespace equipoise {
 
@@ -199,6 +201,8 @@ std::int64_t equipoise_limit(const PackOptions& options) {
 }
 
 Plan plan_equipoise(const PackingProblem& problem) {
+  const std::shared_ptr<const Plan>& made = problem.options.of<EquipoiseOptions>().made;
+  if (made != nullptr && !plan_violation(problem.batches, *made, {})) return *made;
   LaneShapes lanes(problem.options.stages, problem.options.chunks);
   if (!equipoise_searches(problem.options)) return pack_start(problem, lanes).plan;
   PackOptions found = problem.options;
