@@ -95,8 +95,8 @@ std::string key_of_start(const PackOptions& options) {
 
 class Alternatives {
  public:
-  Alternatives(const PackingProblem& problem, const PlanPrices& prices)
-      : problem_(problem), prices_(prices), lanes_(problem.options.stages, problem.options.chunks) {
+  Alternatives(const PackingProblem& problem, const PlanPrices& prices, LaneShapes& lanes)
+      : problem_(problem), prices_(prices), lanes_(lanes) {
     double tokens = 0;
     for (const GlobalBatch& batch : problem.batches)
       for (const Slice& slice : batch.slices) tokens += static_cast<double>(slice.tokens());
@@ -147,9 +147,9 @@ class Alternatives {
   }
 
   // Whether the job's schedule runs the start, by the first batch alone.
-  [[nodiscard]] bool runs(const PackOptions& options) const {
+  [[nodiscard]] bool runs(const PackOptions& options) {
     const PackingProblem first{problem_.batches.first(1), problem_.options, problem_.workload};
-    return !problem_.batches.empty() && !Alternatives(first, prices_).as_it_is(options).steps.empty();
+    return !problem_.batches.empty() && !Alternatives(first, prices_, lanes_).as_it_is(options).steps.empty();
   }
 
   // The unchanged start.
@@ -246,7 +246,7 @@ class Alternatives {
 
   const PackingProblem& problem_;
   const PlanPrices& prices_;
-  LaneShapes lanes_;
+  LaneShapes& lanes_;
   std::map<std::string, Alternative> packed_anew_, unchanged_;  // by the options that make them
   double of_batch_ = 0;
   int tried_ = 0;
@@ -474,10 +474,12 @@ class DegreeSearch {
 
  private:
   // Tries one degree for all lanes. With more ranks, micro-batches may be smaller, since the longest document
-  // needs less of each rank. Returns whether a step gains.
+  // needs less of each rank. Where a step gains, every document is spread over the ranks, too. Returns
+  // whether one gains.
   bool try_degree(int degree) {
     bool any = false;
     for (const bool spread : {false, true}) {
+      if (spread && (!any || degree == 1)) break;
       double last = kCannotRun;
       for (int times = 1; times == 1 || times * std::max(1, few_.context) <= degree; times *= 2) {
         const Alternative made = packed_in({degree, degree, 0, times, spread});
@@ -568,10 +570,11 @@ Notes find_equipoise_start(const PackingProblem& problem, const PlanPrices& pric
     return {{"too_large_to_search", "", {{"documents", most}, {"searched", kMostSearched}}}};
   }
   if (prices.layers) set_recompute(given, prices);
-  Alternatives alternatives(problem, prices);
+  LaneShapes lanes(given.stages, given.chunks);
+  Alternatives alternatives(problem, prices, lanes);
   const PackingProblem first{problem.batches.first(std::min(kLookedAt, problem.batches.size())),
                              problem.options, problem.workload};
-  Alternatives of_first(first, prices);
+  Alternatives of_first(first, prices, lanes);
   Alternatives& looked_at = first.batches.size() < problem.batches.size() ? of_first : alternatives;
   const std::vector<std::int64_t> counts = counts_of(given, alternatives.tokens_of_batch());
   const std::vector<Alternative> starts = starts_as_they_are(given, counts, alternatives);
