@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <memory>
 #include <set>
 #include <span>
 #include <utility>
@@ -27,6 +28,7 @@ constexpr double kCannotRun = std::numeric_limits<double>::infinity();
 constexpr std::int64_t kFewMoves = 16;  // alternatives are compared with 1/16 of the moves
 constexpr std::size_t kMostStarts = 4;  // starts that are packed again
 constexpr std::size_t kLookedAt = 16;   // batches on which ways to pack are compared
+constexpr double kNear = 1.02;  // all moves seldom gain more on a way that is this much slower than another
 // Documents of a global batch up to which the search is worth its time. Training has a few thousand.
 constexpr std::size_t kMostSearched = 1 << 18;
 
@@ -93,8 +95,8 @@ std::string key_of_start(const PackOptions& options) {
 
 class Alternatives {
  public:
-  Alternatives(const PackingProblem& problem, const PlanPrices& prices)
-      : problem_(problem), prices_(prices), lanes_(problem.options.stages, problem.options.chunks) {
+  Alternatives(const PackingProblem& problem, const PlanPrices& prices, LaneShapes& lanes)
+      : problem_(problem), prices_(prices), lanes_(lanes) {
     double tokens = 0;
     for (const GlobalBatch& batch : problem.batches)
       for (const Slice& slice : batch.slices) tokens += static_cast<double>(slice.tokens());
@@ -144,6 +146,12 @@ class Alternatives {
     }
   }
 
+  // Whether the job's schedule runs the start, by the first batch alone.
+  [[nodiscard]] bool runs(const PackOptions& options) {
+    const PackingProblem first{problem_.batches.first(1), problem_.options, problem_.workload};
+    return !problem_.batches.empty() && !Alternatives(first, prices_, lanes_).as_it_is(options).steps.empty();
+  }
+
   // The unchanged start.
   Alternative as_it_is(const PackOptions& options) {
     return fitting(options,
@@ -189,13 +197,18 @@ class Alternatives {
 
   void pack_anew(Alternative& made) {
     // Simulated steps decide what a step keeps, else the packer's own clock.
-    made.options.of<EquipoiseOptions>().keeps.assign(prices_.steps_that_fit ? problem_.batches.size() : 0, 0);
-    const PackedStart packed = pack_start(with(problem_, made.options), lanes_);
+    EquipoiseOptions& own = made.options.of<EquipoiseOptions>();
+    own.keeps.assign(prices_.steps_that_fit ? problem_.batches.size() : 0, 0);
+    own.made.reset();
+    PackedStart packed = pack_start(with(problem_, made.options), lanes_);
     if (!is_allowed(packed.plan, made)) return;
     price(packed.plan, made);
     Alternative start{made.options};
     price_start(packed.start, start);
-    if (!start.steps.empty()) keep_faster(start, made);
+    if (!start.steps.empty()) keep_faster(start, packed, made);
+    // It may be the result. A plan with fewer moves is made again in less time than it is worth in memory.
+    if (own.moves >= problem_.options.of<EquipoiseOptions>().moves)
+      own.made = std::make_shared<const Plan>(std::move(packed.plan));
   }
   // Prices a start if it is allowed, once for all the ways to pack it.
   void price_start(const Plan& plan, Alternative& out) {
@@ -219,12 +232,13 @@ class Alternatives {
     return options.of<EquipoiseOptions>().start != Start::wlb ||
            static_cast<double>(micro_batches_of_step(options) * max_tokens(options)) >= of_batch_;
   }
-  static void keep_faster(const Alternative& start, Alternative& made) {
+  static void keep_faster(const Alternative& start, PackedStart& packed, Alternative& made) {
     std::vector<char>& keeps = made.options.of<EquipoiseOptions>().keeps;
     keeps.assign(start.steps.size(), 0);
     made.seconds = 0;
     for (std::size_t s = 0; s < keeps.size(); ++s) {
       keeps[s] = start.steps[s] <= made.steps[s] ? 1 : 0;
+      if (keeps[s] != 0) packed.plan.steps[s] = std::move(packed.start.steps[s]);
       made.steps[s] = std::min(made.steps[s], start.steps[s]);
       made.seconds += made.steps[s];
     }
@@ -232,7 +246,7 @@ class Alternatives {
 
   const PackingProblem& problem_;
   const PlanPrices& prices_;
-  LaneShapes lanes_;
+  LaneShapes& lanes_;
   std::map<std::string, Alternative> packed_anew_, unchanged_;  // by the options that make them
   double of_batch_ = 0;
   int tried_ = 0;
@@ -336,9 +350,9 @@ Alternative best_packed_anew(const PackOptions& given, std::span<const std::int6
     while_faster(counts, [&](std::int64_t count) { return offer_with_few_moves(options, count, to); });
   };
   try_counts(starting_from(given, Start::lpt, {}), best);
+  // A start that delays no token has the documents of lpt's steps.
   for (const Alternative& start : starts.first(std::min(kMostStarts, starts.size())))
-    if (start.options.of<EquipoiseOptions>().start != Start::plain)  // only such starts may cut documents
-      offer_with_few_moves(start.options, start.options.micro_batches, best);
+    if (start.delay > 0) offer_with_few_moves(start.options, start.options.micro_batches, best);
   try_counts(PackOptions(best.options), best);
   std::vector<std::int64_t> windows;
   if (given.of<EquipoiseOptions>().max_delay > 0)
@@ -373,6 +387,7 @@ bool take_faster_steps(const Alternative& made, Alternative& to) {
       own.recompute != kept.recompute)
     return false;
   bool any = false;
+  kept.made.reset();
   to.seconds = 0;
   for (std::size_t s = 0; s < to.steps.size(); ++s) {
     if (made.steps[s] < to.steps[s]) {
@@ -459,10 +474,12 @@ class DegreeSearch {
 
  private:
   // Tries one degree for all lanes. With more ranks, micro-batches may be smaller, since the longest document
-  // needs less of each rank. Returns whether a step gains.
+  // needs less of each rank. Where a step gains, every document is spread over the ranks, too. Returns
+  // whether one gains.
   bool try_degree(int degree) {
     bool any = false;
     for (const bool spread : {false, true}) {
+      if (spread && (!any || degree == 1)) break;
       double last = kCannotRun;
       for (int times = 1; times == 1 || times * std::max(1, few_.context) <= degree; times *= 2) {
         const Alternative made = packed_in({degree, degree, 0, times, spread});
@@ -494,6 +511,19 @@ class DegreeSearch {
   Alternatives& alternatives_;
   PackOptions few_;
   Alternative best_;
+};
+
+// `base` with other CP degrees where the options allow them.
+Alternative with_degrees(const Alternative& base, const PlanPrices& prices, Alternatives& alternatives) {
+  const bool may = base.options.of<EquipoiseOptions>().own_degrees && prices.degrees.size() > 1;
+  return may && !base.steps.empty() ? DegreeSearch(base, prices, alternatives).run() : base;
+}
+
+// The best way to pack within a bound on delay, found with few moves, and the options and starts it is of.
+struct Way {
+  PackOptions given;
+  std::vector<Alternative> starts;
+  Alternative packed;
 };
 
 // Packs all batches as the best of those that were looked at, with all moves. The CP degrees that a step took
@@ -540,35 +570,31 @@ Notes find_equipoise_start(const PackingProblem& problem, const PlanPrices& pric
     return {{"too_large_to_search", "", {{"documents", most}, {"searched", kMostSearched}}}};
   }
   if (prices.layers) set_recompute(given, prices);
-  Alternatives alternatives(problem, prices);
+  LaneShapes lanes(given.stages, given.chunks);
+  Alternatives alternatives(problem, prices, lanes);
   const PackingProblem first{problem.batches.first(std::min(kLookedAt, problem.batches.size())),
                              problem.options, problem.workload};
-  Alternatives of_first(first, prices);
+  Alternatives of_first(first, prices, lanes);
   Alternatives& looked_at = first.batches.size() < problem.batches.size() ? of_first : alternatives;
   const std::vector<std::int64_t> counts = counts_of(given, alternatives.tokens_of_batch());
   const std::vector<Alternative> starts = starts_as_they_are(given, counts, alternatives);
   const double max_delay = given.of<EquipoiseOptions>().max_delay;
+  const auto runs = [&](Start cutting) {
+    return prices.steps_that_fit && alternatives.runs(starting_from(given, cutting, {}));
+  };
+  const bool runs_slices = runs(Start::sequence_slices);
   Alternative start, best, sliced;
+  double least = kCannotRun;
+  std::vector<Way> ways;
   // Also tries narrower bounds, whose plans a wider bound allows, too.
   for (const double bound : std::set{0.0, std::min(EquipoiseOptions().max_delay, max_delay), max_delay}) {
     given.of<EquipoiseOptions>().max_delay = bound;
-    const std::vector<Alternative> within = starts_within(given, starts, looked_at, alternatives);
+    std::vector<Alternative> within = starts_within(given, starts, looked_at, alternatives);
     offer(Alternative(within.front()), start);
-    const auto best_way = [&](Alternatives& of) {
-      const Alternative way = best_packed_anew(given, counts, within, of);
-      const bool has_degrees = given.of<EquipoiseOptions>().own_degrees && prices.degrees.size() > 1;
-      return has_degrees && !way.steps.empty() ? DegreeSearch(way, prices, of).run() : way;
-    };
-    Alternative way = best_way(looked_at);
-    if (way.options.of<EquipoiseOptions>().start != Start::best) {  // else no start was tried
-      const std::int64_t moves = given.of<EquipoiseOptions>().moves;
-      Alternative made = packed_alike(way, moves, alternatives);
-      if (made.seconds == kCannotRun)  // what is best for the first batches is not allowed on all
-        made = packed_alike(best_way(alternatives), moves, alternatives);
-      offer(std::move(made), best);
-      if (&looked_at == &alternatives) offer(std::move(way), best);  // few moves may be faster in full
-    }
-    if (!prices.steps_that_fit) continue;
+    Alternative way = best_packed_anew(given, counts, within, looked_at);
+    least = std::min(least, way.seconds);
+    ways.push_back({given, std::move(within), std::move(way)});
+    if (!runs_slices) continue;
     std::vector<std::int64_t> numbers = {2, 4, 8, 16}, windows = {1};
     if (bound > 0) {
       if (sliced.seconds == kCannotRun) continue;
@@ -577,7 +603,21 @@ Notes find_equipoise_start(const PackingProblem& problem, const PlanPrices& pric
     }
     offer_slices(given, numbers, windows, alternatives, sliced, start, best);
   }
-  if (prices.steps_that_fit) offer_chunks(given, alternatives, found.keep, start, best);
+  for (const Way& way : ways) {
+    if (way.packed.options.of<EquipoiseOptions>().start == Start::best) continue;  // no start was tried
+    if (way.packed.seconds > kNear * least) continue;
+    const auto in_all = [&](const Alternative& packed, Alternatives& of) {
+      Alternative in_degrees = with_degrees(packed, prices, of);
+      Alternative made = packed_alike(in_degrees, given.of<EquipoiseOptions>().moves, alternatives);
+      if (&of == &alternatives) offer(std::move(in_degrees), best);  // few moves may be faster in full
+      return made;
+    };
+    Alternative made = in_all(way.packed, looked_at);
+    if (made.seconds == kCannotRun)  // what is best for the first batches is not allowed on all
+      made = in_all(best_packed_anew(way.given, counts, way.starts, alternatives), alternatives);
+    offer(std::move(made), best);
+  }
+  if (runs(Start::chunkflow)) offer_chunks(given, alternatives, found.keep, start, best);
   const double steps = static_cast<double>(std::max<std::size_t>(1, problem.batches.size()));
   Note note{"packs_anew", "", {{"start", Notes{start_of(best.options)}}}};
   Notes parts;

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -160,6 +161,8 @@ struct EquipoiseOptions {
   // By CP degree: the most tokens of a micro-batch that recomputes 0, 1, ... layers. Empty: all recompute as
   // the study states.
   std::map<int, std::vector<std::int64_t>> recompute;
+  // The plan by which a search found these options. Null: it is made again.
+  std::shared_ptr<const Plan> made;
 };
 constexpr PackParameter acting_where_contents_are_chosen(PackParameter parameter) {
   parameter.acts_when = "where the start is best, gather or sequence-slices";

@@ -15,6 +15,8 @@ constexpr double kOfMean = 0.02, kOfWork = 0.01;
 // The loss that a move may have at the start of each round, in shares of a lane's work that mean documents
 // have.
 constexpr double kLosses[] = {0, 0.5, 0.1};
+// The moves per micro-batch for which a round pays, since every micro-batch that changed in it is priced.
+constexpr std::int64_t kMovesOfPrice = 64;
 // Limits the moves per document, since a small step gains nothing from more.
 constexpr std::int64_t kMovesOfDocument = 200, kMovesOfStep = 3000;
 
@@ -80,8 +82,11 @@ class StepPacker::Search {
     const std::int64_t moves = std::min(
         packer_.shape_.moves, kMovesOfStep + kMovesOfDocument * static_cast<std::int64_t>(tokens_.size()));
     const double document = static_cast<double>(lanes_) / static_cast<double>(tokens_.size() + 1);
-    for (const double loss : kLosses) {
-      improve(moves / static_cast<std::int64_t>(std::size(kLosses)), loss * document);
+    const auto bins = static_cast<std::int64_t>(bins_.size());
+    const std::int64_t rounds =
+        std::clamp<std::int64_t>(moves / (kMovesOfPrice * bins), 1, std::ssize(kLosses));
+    for (const double loss : std::span(kLosses).first(static_cast<std::size_t>(rounds))) {
+      improve(moves / rounds, loss * document);
       anchor();
       keep_if_best();
       restore_best();

@@ -364,6 +364,35 @@ TEST_CASE("of many batches the search packs the first alone, so that a batch cos
 }
 
 TEST_CASE(
+    "the search hands over its plan, which is that of the options it found, for its own batches alone") {
+  const ExchangedWorkload workload;
+  const auto contents_of = [](const Plan& plan) {
+    std::vector<std::vector<Slice>> contents;
+    for (const Step& step : plan.steps)
+      for (const Lane& lane : step.lanes)
+        for (const MicroBatch& micro_batch : lane.micro_batches) contents.push_back(micro_batch.slices);
+    return contents;
+  };
+  int handed = 0;
+  for (std::uint64_t seed = 0; seed < 24; ++seed) {
+    CAPTURE(seed);
+    SplitMix64 random(seed);
+    PackOptions options = random_job(random), found = options;
+    const DocumentSet set = load_documents(random_lengths(random, 90, options.context_window), options, {});
+    const DocumentSet other = load_documents(random_lengths(random, 70, options.context_window), options, {});
+    find_equipoise_start({set.batches, options, workload}, {}, found);
+    PackOptions again = found;
+    again.of<EquipoiseOptions>().made.reset();
+    CHECK(contents_of(plan_equipoise({set.batches, found, workload})) ==
+          contents_of(plan_equipoise({set.batches, again, workload})));
+    const Plan of_other = plan_equipoise({other.batches, found, workload});
+    CHECK(plan_violation(other.batches, of_other, {}) == std::nullopt);
+    handed += found.of<EquipoiseOptions>().made != nullptr ? 1 : 0;
+  }
+  CHECK(handed > 6);
+}
+
+TEST_CASE(
     "Steps in lanes of other CP degrees: long documents over more ranks, none with more than its ranks "
     "hold") {
   const ExchangedWorkload workload;
