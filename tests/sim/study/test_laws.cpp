@@ -153,9 +153,9 @@ struct Steps {
   double held = 0;
 };
 
-Steps steps_of(const std::vector<StepResult>& results) {
+Steps steps_of(const std::vector<StepFigures>& results) {
   Steps steps;
-  for (const StepResult& result : results) {
+  for (const StepFigures& result : results) {
     steps.times.push_back(result.times.makespan);
     steps.held = std::max(steps.held, result.work.peak.parts.total());
   }
