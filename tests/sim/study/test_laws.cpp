@@ -235,7 +235,7 @@ double seconds_with(json file, double memory_GB) {
   file["cluster"]["memory_GB"] = memory_GB;
   const PolicyResult row = planned(file);
   double seconds = 0;
-  for (const StepResult& step : row.steps) seconds += to_seconds(step.times.makespan);
+  for (const StepFigures& step : row.steps) seconds += to_seconds(step.times.makespan);
   return row.status == RowStatus::ok ? seconds : HUGE_VAL;
 }
 
