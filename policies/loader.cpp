@@ -1,22 +1,57 @@
 #include "policies/loader.h"
 
 #include <algorithm>
+#include <iterator>
+#include <memory>
+#include <utility>
 
 #include "policies/base/text.h"
 
 namespace equipoise {
 namespace {
 
-// The trace as an endless or a finite stream of documents.
+// What batches are made from.
+struct Source {
+  std::vector<std::int64_t> lengths;  // of the recorded documents
+  PackOptions shape;
+  LoaderTail tail = LoaderTail::carry;
+  bool repeat = false;
+};
+
+// The trace as an endless or a finite stream of documents and of batches.
 class Stream {
  public:
-  Stream(std::span<const std::int64_t> lengths, const PackOptions& shape, bool repeat)
-      : lengths_(lengths), shape_(shape), repeat_(repeat) {}
+  // A place between two batches.
+  struct Place {
+    std::size_t position = 0;    // recorded documents before it, of the current reading
+    std::int64_t documents = 0;  // documents before it, of all readings
+    Slice rest;                  // the part of the last document that no batch has yet
+  };
 
-  // The length of the next document, or 0 at the end. Its id is `documents() - 1` afterwards.
+  Stream(const Source& source, const Place& place) : source_(source), place_(place) {}
+
+  // The next batch; empty at the end of the trace, before which one may be short. `expected`: its slices, so
+  // far as they are known.
+  GlobalBatch next_batch(std::size_t expected) {
+    GlobalBatch batch;
+    batch.slices.reserve(expected);
+    if (source_.shape.documents_per_step > 0)
+      fill_with_documents(batch);
+    else
+      fill_with_windows(batch);
+    return batch;
+  }
+
+  [[nodiscard]] const Place& place() const { return place_; }
+  [[nodiscard]] std::int64_t dropped_tokens() const { return dropped_tokens_; }
+  [[nodiscard]] std::int64_t cut_documents() const { return cut_documents_; }
+  [[nodiscard]] std::int64_t cut_tokens() const { return cut_tokens_; }
+
+ private:
+  // The length of the next document, or 0 at the end. Its id is `place_.documents - 1` afterwards.
   std::int64_t next() {
     for (std::int64_t length; (length = next_recorded()) > 0;) {
-      const std::int64_t kept = loaded_length(length, shape_);
+      const std::int64_t kept = loaded_length(length, source_.shape);
       cut_documents_ += kept < length ? 1 : 0;
       cut_tokens_ += length - kept;
       if (kept > 0) return kept;
@@ -24,110 +59,87 @@ class Stream {
     return 0;
   }
 
-  [[nodiscard]] std::int64_t documents() const { return documents_; }
-  [[nodiscard]] std::int64_t cut_documents() const { return cut_documents_; }
-  [[nodiscard]] std::int64_t cut_tokens() const { return cut_tokens_; }
-
- private:
   [[nodiscard]] bool leaves_all_out() const {
-    return shape_.longer == LongerThan::drop && documents_ > 0 && cut_documents_ == documents_;
+    return source_.shape.longer == LongerThan::drop && place_.documents > 0 &&
+           cut_documents_ == place_.documents;
   }
 
   std::int64_t next_recorded() {
-    if (position_ == lengths_.size()) {
-      if (!repeat_ || leaves_all_out()) return 0;
-      position_ = 0;
+    if (place_.position == source_.lengths.size()) {
+      if (!source_.repeat || leaves_all_out()) return 0;
+      place_.position = 0;
     }
-    const std::int64_t length = lengths_[position_];
+    const std::int64_t length = source_.lengths[place_.position];
     if (length < 1) {
-      throw UserError("trace: document ", position_, " has length ", length, "; expected at least 1 token");
+      throw UserError("trace: document ", place_.position, " has length ", length,
+                      "; expected at least 1 token");
     }
-    ++position_;
-    ++documents_;
+    ++place_.position;
+    ++place_.documents;
     return length;
   }
 
-  std::span<const std::int64_t> lengths_;
-  const PackOptions& shape_;
-  bool repeat_;
-  std::size_t position_ = 0;
-  std::int64_t documents_ = 0;
+  // Fills one window. Returns the number of tokens placed, which is less than the window only at the end of
+  // the trace.
+  std::int64_t fill_window(std::vector<Slice>& slices) {
+    const std::int64_t window = source_.shape.context_window;
+    Slice& rest = place_.rest;
+    std::int64_t room = window;
+    while (room > 0) {
+      if (rest.tokens() == 0) {
+        const std::int64_t length = next();
+        if (length == 0) break;
+        rest = {place_.documents - 1, 0, length};
+      }
+      const std::int64_t taken = std::min(room, rest.tokens());
+      slices.push_back({rest.document, rest.begin, rest.begin + taken});
+      rest.begin += taken;
+      room -= taken;
+    }
+    if (source_.tail == LoaderTail::drop) {
+      dropped_tokens_ += rest.tokens();
+      rest.begin = rest.end;
+    }
+    return window - room;
+  }
+
+  void fill_with_windows(GlobalBatch& batch) {
+    for (std::int64_t w = 0; w < source_.shape.sequences_per_step; ++w) {
+      const std::size_t first = batch.slices.size();
+      const std::int64_t placed = fill_window(batch.slices);
+      if (placed > 0) batch.window_begin.push_back(first);
+      if (placed < source_.shape.context_window) break;
+    }
+    if (!batch.slices.empty()) batch.window_begin.push_back(batch.slices.size());
+  }
+
+  void fill_with_documents(GlobalBatch& batch) {
+    for (std::int64_t i = 0; i < source_.shape.documents_per_step; ++i) {
+      const std::int64_t length = next();
+      if (length == 0) break;
+      batch.slices.push_back({place_.documents - 1, 0, length});
+    }
+  }
+
+  const Source& source_;
+  Place place_;
+  std::int64_t dropped_tokens_ = 0;
   std::int64_t cut_documents_ = 0;
   std::int64_t cut_tokens_ = 0;
 };
 
-[[noreturn]] void too_short(std::int64_t steps, std::int64_t full, const std::string& batch) {
-  throw UserError("trace: too short: it holds ", full, " full global batches of ", batch, ", steps asks for ",
+// Refuses a batch that is not full, where the study asks for full ones.
+void check_full(const GlobalBatch& batch, std::int64_t tokens, std::int64_t full, std::int64_t steps,
+                const PackOptions& shape) {
+  const bool whole = shape.documents_per_step > 0;
+  if (whole ? std::ssize(batch.slices) >= shape.documents_per_step
+            : tokens >= shape.context_window * shape.sequences_per_step)
+    return;
+  const std::string of = whole ? std::to_string(shape.documents_per_step) + " documents"
+                               : std::to_string(shape.sequences_per_step) + " windows of " +
+                                     std::to_string(shape.context_window) + " tokens";
+  throw UserError("trace: too short: it holds ", full, " full global batches of ", of, ", steps asks for ",
                   steps, "; lower steps or set trace.repeat to true");
-}
-
-// Fills one window from the stream. `rest` is the unused part of the current document. Returns the number of
-// tokens placed, which is less than the window only at the end of the trace.
-std::int64_t fill_window(Stream& stream, std::int64_t window, LoaderTail tail, Slice& rest,
-                         std::vector<Slice>& slices, std::int64_t& dropped) {
-  std::int64_t room = window;
-  while (room > 0) {
-    if (rest.tokens() == 0) {
-      const std::int64_t length = stream.next();
-      if (length == 0) break;
-      rest = {stream.documents() - 1, 0, length};
-    }
-    const std::int64_t taken = std::min(room, rest.tokens());
-    slices.push_back({rest.document, rest.begin, rest.begin + taken});
-    rest.begin += taken;
-    room -= taken;
-  }
-  if (tail == LoaderTail::drop) {
-    dropped += rest.tokens();
-    rest.begin = rest.end;
-  }
-  return window - room;
-}
-
-void load_windows(Stream& stream, const PackOptions& shape, const LoadOptions& options, DocumentSet& set) {
-  if (shape.context_window < 1 || shape.sequences_per_step < 1)
-    throw UserError("context_window and sequences_per_step: expected numbers >= 1, found ",
-                    shape.context_window, " and ", shape.sequences_per_step);
-  Slice rest;
-  for (std::int64_t step = 0; options.steps == 0 || step < options.steps; ++step) {
-    GlobalBatch batch;
-    if (!set.batches.empty()) batch.slices.reserve(set.batches.back().slices.size() * 5 / 4);
-    std::int64_t tokens = 0;
-    for (std::int64_t w = 0; w < shape.sequences_per_step; ++w) {
-      const std::size_t first = batch.slices.size();
-      const std::int64_t placed =
-          fill_window(stream, shape.context_window, options.tail, rest, batch.slices, set.dropped_tokens);
-      if (placed > 0) batch.window_begin.push_back(first);
-      tokens += placed;
-      if (placed < shape.context_window) break;
-    }
-    if (options.steps > 0 && tokens < shape.context_window * shape.sequences_per_step) {
-      too_short(options.steps, step,
-                std::to_string(shape.sequences_per_step) + " windows of " +
-                    std::to_string(shape.context_window) + " tokens");
-    }
-    if (tokens == 0) break;
-    batch.window_begin.push_back(batch.slices.size());
-    set.tokens += tokens;
-    set.batches.push_back(std::move(batch));
-  }
-}
-
-void load_whole(Stream& stream, const PackOptions& shape, const LoadOptions& options, DocumentSet& set) {
-  for (std::int64_t step = 0; options.steps == 0 || step < options.steps; ++step) {
-    GlobalBatch batch;
-    for (std::int64_t i = 0; i < shape.documents_per_step; ++i) {
-      const std::int64_t length = stream.next();
-      if (length == 0) break;
-      batch.slices.push_back({stream.documents() - 1, 0, length});
-      set.tokens += length;
-    }
-    const auto count = static_cast<std::int64_t>(batch.slices.size());
-    if (options.steps > 0 && count < shape.documents_per_step)
-      too_short(options.steps, step, std::to_string(shape.documents_per_step) + " documents");
-    if (count == 0) break;
-    set.batches.push_back(std::move(batch));
-  }
 }
 
 void append(const Slice& slice, std::int64_t limit, Oversize oversize, std::vector<Slice>& kept,
@@ -145,6 +157,20 @@ void append(const Slice& slice, std::int64_t limit, Oversize oversize, std::vect
   }
 }
 
+// The batch with its slices above the limit as `oversize` has them.
+GlobalBatch shortened(const GlobalBatch& from, std::int64_t limit, Oversize oversize,
+                      std::vector<Slice>& dropped) {
+  GlobalBatch to;
+  to.slices.reserve(from.slices.size());
+  std::size_t window = 0;
+  for (std::size_t i = 0; i <= from.slices.size(); ++i) {
+    for (; window < from.window_begin.size() && from.window_begin[window] == i; ++window)
+      to.window_begin.push_back(to.slices.size());
+    if (i < from.slices.size()) append(from.slices[i], limit, oversize, to.slices, dropped);
+  }
+  return to;
+}
+
 }  // namespace
 
 UnplaceableDocument::UnplaceableDocument(const Slice& slice, std::string_view policy, std::int64_t limit)
@@ -157,16 +183,37 @@ UnplaceableDocument::UnplaceableDocument(const Slice& slice, std::string_view po
 DocumentSet load_documents(std::span<const std::int64_t> lengths, const PackOptions& shape,
                            const LoadOptions& options) {
   if (lengths.empty()) throw UserError("trace: empty; expected at least one document length");
-  DocumentSet set;
+  if (shape.documents_per_step <= 0 && (shape.context_window < 1 || shape.sequences_per_step < 1))
+    throw UserError("context_window and sequences_per_step: expected numbers >= 1, found ",
+                    shape.context_window, " and ", shape.sequences_per_step);
   // Without a number of steps an endless stream would never end.
-  Stream stream(lengths, shape, options.repeat && options.steps > 0);
-  if (shape.documents_per_step > 0)
-    load_whole(stream, shape, options, set);
-  else
-    load_windows(stream, shape, options, set);
-  set.documents = stream.documents();
+  const auto source = std::make_shared<const Source>(
+      Source{{lengths.begin(), lengths.end()}, shape, options.tail, options.repeat && options.steps > 0});
+  struct Begin {
+    Stream::Place place;
+    std::size_t slices = 0;
+  };
+  std::vector<Begin> begins;
+  DocumentSet set;
+  Stream stream(*source, {});
+  for (std::int64_t step = 0; options.steps == 0 || step < options.steps; ++step) {
+    const Stream::Place place = stream.place();
+    const GlobalBatch batch = stream.next_batch(begins.empty() ? 0 : begins.back().slices * 5 / 4);
+    const std::int64_t tokens = sum_of(batch.slices, &Slice::tokens);
+    if (options.steps > 0) check_full(batch, tokens, step, options.steps, shape);
+    if (tokens == 0) break;
+    set.tokens += tokens;
+    begins.push_back({place, batch.slices.size()});
+  }
+  set.recorded = std::ssize(source->lengths);
+  set.documents = stream.place().documents;
+  set.dropped_tokens = stream.dropped_tokens();
   set.cut_documents = stream.cut_documents();
   set.cut_tokens = stream.cut_tokens();
+  const std::size_t count = begins.size();
+  set.batches = Batches(count, [source, begins = std::move(begins)](std::size_t k) {
+    return Stream(*source, begins[k].place).next_batch(begins[k].slices);
+  });
   return set;
 }
 
@@ -181,10 +228,8 @@ std::optional<Note> cut_note(const DocumentSet& documents, const PackOptions& sh
                {"tokens", documents.cut_tokens}}};
 }
 
-std::optional<std::vector<GlobalBatch>> without_oversize(std::span<const GlobalBatch> batches,
-                                                         std::int64_t limit, Oversize oversize,
-                                                         std::string_view policy,
-                                                         std::vector<Slice>& dropped) {
+std::optional<Batches> without_oversize(const Batches& batches, std::int64_t limit, Oversize oversize,
+                                        std::string_view policy, std::vector<Slice>& dropped) {
   const auto too_long = [limit](const Slice& slice) { return slice.tokens() > limit; };
   bool any = false;
   for (const GlobalBatch& batch : batches) {
@@ -195,20 +240,11 @@ std::optional<std::vector<GlobalBatch>> without_oversize(std::span<const GlobalB
     break;
   }
   if (!any) return std::nullopt;
-
-  std::vector<GlobalBatch> result(batches.size());
-  for (std::size_t b = 0; b < batches.size(); ++b) {
-    const GlobalBatch& from = batches[b];
-    GlobalBatch& to = result[b];
-    to.slices.reserve(from.slices.size());
-    std::size_t window = 0;
-    for (std::size_t i = 0; i <= from.slices.size(); ++i) {
-      for (; window < from.window_begin.size() && from.window_begin[window] == i; ++window)
-        to.window_begin.push_back(to.slices.size());
-      if (i < from.slices.size()) append(from.slices[i], limit, oversize, to.slices, dropped);
-    }
-  }
-  return result;
+  for (const GlobalBatch& batch : batches) (void)shortened(batch, limit, oversize, dropped);
+  return Batches(batches.size(), [batches, limit, oversize](std::size_t k) {
+    std::vector<Slice> known;
+    return shortened(batches[k], limit, oversize, known);
+  });
 }
 
 }  // namespace equipoise

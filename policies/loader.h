@@ -36,8 +36,9 @@ constexpr std::int64_t loaded_length(std::int64_t length, const PackOptions& sha
 }
 
 struct DocumentSet {
-  std::vector<GlobalBatch> batches;
-  std::int64_t documents = 0;       // documents read from the trace; ids are below this
+  Batches batches;                  // made from a copy of the lengths
+  std::int64_t recorded = 0;        // documents of the trace
+  std::int64_t documents = 0;       // documents read from it, also repeatedly; ids are below this
   std::int64_t tokens = 0;          // tokens in the batches
   std::int64_t dropped_tokens = 0;  // tokens that LoaderTail::drop discarded at window borders
   std::int64_t cut_documents = 0;   // documents above max_length, truncated or dropped
@@ -82,9 +83,7 @@ class UnplaceableDocument : public UserError {
 // batches with every slice of more than `limit` tokens dropped, truncated to `limit` or split into pieces of
 // `limit` tokens, each of which is then a document of its own. Lost tokens are appended to `dropped`. Returns
 // nothing if no slice is that long. Oversize::error throws UserError that names the document. O(slices).
-std::optional<std::vector<GlobalBatch>> without_oversize(std::span<const GlobalBatch> batches,
-                                                         std::int64_t limit, Oversize oversize,
-                                                         std::string_view policy,
-                                                         std::vector<Slice>& dropped);
+std::optional<Batches> without_oversize(const Batches& batches, std::int64_t limit, Oversize oversize,
+                                        std::string_view policy, std::vector<Slice>& dropped);
 
 }  // namespace equipoise

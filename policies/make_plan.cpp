@@ -69,7 +69,7 @@ void order_lane(Lane& lane, Order order, const Workload& workload) {
 }
 
 // Whether the loader has cut a document where a window ends.
-bool cuts_documents(std::span<const GlobalBatch> batches) {
+bool cuts_documents(const Batches& batches) {
   return std::ranges::any_of(batches, [](const GlobalBatch& batch) {
     return std::ranges::any_of(batch.slices, [](const Slice& slice) { return slice.begin > 0; });
   });
@@ -81,19 +81,35 @@ Plan make_plan(const Policy& policy, const PackingProblem& problem) {
   if (problem.options.documents_per_step > 0 && problem.options.global_tokens == 0) {
     PackOptions options = problem.options;
     options.global_tokens = std::max<std::int64_t>(1, mean_global_tokens(problem.batches, options));
-    return make_plan(policy, {problem.batches, options, problem.workload});
+    return make_plan(policy, {problem.batches, options, problem.workload, problem.sink});
   }
   std::vector<Slice> dropped;
   const std::int64_t limit = policy.hard_limit == nullptr ? 0 : policy.hard_limit(problem.options);
-  std::optional<std::vector<GlobalBatch>> shortened;
+  std::optional<Batches> shortened;
   if (limit > 0)
     shortened = without_oversize(problem.batches, limit, problem.options.oversize, policy.name, dropped);
-  const PackingProblem placeable{shortened ? std::span<const GlobalBatch>(*shortened) : problem.batches,
-                                 problem.options, problem.workload};
+  const PackingProblem placeable{shortened ? *shortened : problem.batches, problem.options, problem.workload};
 
-  const auto begin = std::chrono::steady_clock::now();
-  Plan plan = policy.plan(placeable);
-  const std::chrono::duration<double, std::milli> spent = std::chrono::steady_clock::now() - begin;
+  const bool verifies = kAlwaysVerify || problem.options.verify, sinks = problem.sink != nullptr;
+  std::vector<Step> taken;  // by the sink, for the validator
+  auto begin = std::chrono::steady_clock::now();
+  // Every step gets an equal share of the time since the last were taken, so that the mean per global batch
+  // is the sum over steps divided by the number of batches.
+  const auto finish = [&](std::vector<Step>& steps) {
+    const std::chrono::duration<double, std::milli> spent = std::chrono::steady_clock::now() - begin;
+    for (Step& step : steps) step.pack_ms = spent.count() / static_cast<double>(steps.size());
+    order_micro_batches(steps, problem.options.order, problem.workload);
+    if (sinks) {
+      if (verifies) taken.insert(taken.end(), steps.begin(), steps.end());
+      problem.sink->take(steps);
+      steps.clear();
+    }
+    begin = std::chrono::steady_clock::now();
+  };
+  const StepSink sink{sinks ? problem.sink->block : 0, finish};
+  Plan plan = policy.plan(
+      {placeable.batches, placeable.options, placeable.workload, sinks && policy.streams ? &sink : nullptr});
+  finish(plan.steps);
 
   if (limit > 0 && !shortened && problem.options.oversize != Oversize::error &&
       cuts_documents(problem.batches))
@@ -104,17 +120,17 @@ Plan make_plan(const Policy& policy, const PackingProblem& problem) {
   plan.policy = std::string(policy.name);
   plan.sees_whole_set = policy.sees_whole_set;
   plan.dropped.insert(plan.dropped.begin(), dropped.begin(), dropped.end());
-  // Every step gets an equal share, so that the mean per global batch is their sum over the number of
-  // batches.
-  for (Step& step : plan.steps) step.pack_ms = spent.count() / static_cast<double>(plan.steps.size());
-  order_micro_batches(plan, problem.options.order, problem.workload);
-  if (kAlwaysVerify || problem.options.verify) verify(policy, placeable, plan, limit);
+  if (verifies) {
+    if (sinks) plan.steps = std::move(taken);
+    verify(policy, placeable, plan, limit);
+    if (sinks) plan.steps.clear();
+  }
   return plan;
 }
 
-void order_micro_batches(Plan& plan, Order order, const Workload& workload) {
+void order_micro_batches(std::span<Step> steps, Order order, const Workload& workload) {
   if (order == Order::as_packed) return;
-  for (Step& step : plan.steps)
+  for (Step& step : steps)
     for (Lane& lane : step.lanes) order_lane(lane, order, workload);
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cstddef>
+#include <iterator>
 
 #include "policies/base/index.h"
 #include "policies/base/parallel.h"
@@ -93,114 +94,6 @@ struct Mean {
   }
 };
 
-// Whether the step counts in means: full steps do, or all steps of a plan without full ones.
-class Counted {
- public:
-  explicit Counted(const Plan& plan)
-      : all_(std::all_of(plan.steps.begin(), plan.steps.end(), [](const Step& s) { return s.tail; })) {}
-  bool operator()(const Step& step) const { return all_ || !step.tail; }
-
- private:
-  bool all_;
-};
-
-// The arrival of each slice. A slice is found by its document, which indexes a table unless ids are
-// scattered, and among the few slices of the document by its first token.
-class Arrivals {
- public:
-  explicit Arrivals(std::span<const GlobalBatch> batches) {
-    for (std::size_t b = 0; b < batches.size(); ++b)
-      for (const Slice& s : batches[b].slices)
-        list_.push_back({s.document, s.begin, static_cast<std::int64_t>(b)});
-    const auto before = [](const Arrival& x, const Arrival& y) {
-      return x.document != y.document ? x.document < y.document : x.begin < y.begin;
-    };
-    if (!std::is_sorted(list_.begin(), list_.end(), before)) std::sort(list_.begin(), list_.end(), before);
-    if (list_.empty()) return;
-    lowest_ = list_.front().document;
-    const auto range = static_cast<std::size_t>(list_.back().document - lowest_) + 1;
-    if (range > kMostPlaces * list_.size()) return;
-    first_.assign(range, list_.size());
-    for (std::size_t i = list_.size(); i-- > 0;) first_[at(list_[i].document - lowest_)] = i;
-  }
-
-  // The batch of the slice that contains this one.
-  [[nodiscard]] std::int64_t batch_of(const Slice& slice) const {
-    assert(slice.document >= lowest_);
-    std::size_t i = first_of(slice.document);
-    assert(i < list_.size() && list_[i].begin <= slice.begin);
-    while (i + 1 < list_.size() && list_[i + 1].document == slice.document &&
-           list_[i + 1].begin <= slice.begin)
-      ++i;
-    return list_[i].batch;
-  }
-
- private:
-  struct Arrival {
-    std::int64_t document, begin, batch;
-  };
-  static constexpr std::size_t kMostPlaces = 16;  // the most table entries per slice
-
-  [[nodiscard]] std::size_t first_of(std::int64_t document) const {
-    if (!first_.empty()) return first_[at(document - lowest_)];
-    const auto found = std::ranges::lower_bound(list_, document, {}, &Arrival::document);
-    return static_cast<std::size_t>(found - list_.begin());
-  }
-
-  std::vector<Arrival> list_;
-  std::int64_t lowest_ = 0;
-  std::vector<std::size_t> first_;  // index of each document's first slice; empty: ids are scattered
-};
-
-// Calls visit(delay in iterations, tokens) for every slice of step k.
-template <class Visit>
-void each_delay(const Arrivals& arrivals, const Plan& plan, std::size_t k, Visit&& visit) {
-  for (const Lane& lane : plan.steps[k].lanes)
-    for (const MicroBatch& micro_batch : lane.micro_batches)
-      for (const Slice& slice : micro_batch.slices)
-        visit(std::max<std::int64_t>(0, static_cast<std::int64_t>(k) - arrivals.batch_of(slice)),
-              slice.tokens());
-}
-
-void add_delays(std::span<const GlobalBatch> batches, const Plan& plan, int threads, PlanMetrics& metrics) {
-  struct Delays {
-    double sum = 0, tokens = 0;  // sums of whole numbers, exact in any order
-    std::int64_t largest = 0;
-    void add(const Delays& other) {
-      sum += other.sum;
-      tokens += other.tokens;
-      largest = std::max(largest, other.largest);
-    }
-  };
-  const Arrivals arrivals(batches);
-  const Counted counted(plan);
-  std::vector<Delays> of_step(plan.steps.size());
-  parallel_for(threads, of_step.size(), [&](int, std::size_t k) {
-    Delays delays;
-    each_delay(arrivals, plan, k, [&](std::int64_t delay, std::int64_t tokens) {
-      delays.sum += static_cast<double>(delay) * static_cast<double>(tokens);
-      delays.tokens += static_cast<double>(tokens);
-      delays.largest = std::max(delays.largest, delay);
-    });
-    of_step[k] = delays;
-  });
-  Delays all, full;
-  std::int64_t held = 0;
-  for (std::size_t k = 0; k < of_step.size(); ++k) {
-    all.add(of_step[k]);
-    if (counted(plan.steps[k]))
-      full.add(of_step[k]);
-    else
-      held = std::max(held, of_step[k].largest);
-  }
-  if (!(all.tokens > 0)) return;
-  metrics.token_delay_mean = all.sum / all.tokens;
-  metrics.token_delay_max = static_cast<double>(all.largest);
-  metrics.token_delay_held = static_cast<double>(held);
-  if (full.tokens > 0 && plan.queue_emptied.value_or(true))
-    metrics.token_delay_steady = full.sum / full.tokens;
-}
-
 }  // namespace
 
 StepMetrics step_metrics(const Step& step) {
@@ -240,21 +133,101 @@ StepMetrics step_metrics(const Step& step) {
   return metrics;
 }
 
-PlanMetrics plan_metrics(std::span<const GlobalBatch> batches, const Plan& plan, int threads) {
-  Mean attention_imbalance, abr, dbr, pr, cr, ave_t, carried, tokens;
-  const Counted counted(plan);
-  std::vector<StepMetrics> of_step(plan.steps.size());
-  parallel_for(threads, of_step.size(), [&](int, std::size_t k) {
-    if (counted(plan.steps[k]) || plan.sees_whole_set) of_step[k] = step_metrics(plan.steps[k]);
+Arrivals::Arrivals(const Batches& batches) {
+  const auto before = [](const Begin& x, const Begin& y) {
+    return x.document != y.document ? x.document < y.document : x.begin < y.begin;
+  };
+  const auto collect = [&](bool all) {
+    Begin last{};
+    bool rises = true;
+    begins_.clear();
+    for (std::size_t b = 0; b < batches.size(); ++b)
+      for (const GlobalBatch batch = batches[b]; const Slice& s : batch.slices) {
+        const Begin own{s.document, s.begin, static_cast<std::int64_t>(b)};
+        rises = rises && (begins_.empty() || !before(own, last));
+        if (all || begins_.empty() || begins_.back().batch != own.batch) begins_.push_back(own);
+        last = own;
+      }
+    return rises;
+  };
+  if (collect(false)) return;
+  collect(true);
+  std::ranges::stable_sort(begins_, before);
+  const auto repeated = std::ranges::unique(begins_, {}, &Begin::batch);
+  begins_.erase(repeated.begin(), repeated.end());
+}
+
+// Whether the slice lies between begin i and the next.
+bool Arrivals::holds(std::size_t i, const Slice& slice) const {
+  const auto after = [&](const Begin& begin) {
+    return begin.document != slice.document ? begin.document < slice.document : begin.begin <= slice.begin;
+  };
+  return i < begins_.size() && after(begins_[i]) && (i + 1 == begins_.size() || !after(begins_[i + 1]));
+}
+
+std::int64_t Arrivals::batch_of(const Slice& slice, std::int64_t near) const {
+  if (const auto i = static_cast<std::size_t>(near); holds(i, slice)) return begins_[i].batch;
+  const auto before = [](const Slice& s, const Begin& begin) {
+    return s.document != begin.document ? s.document < begin.document : s.begin < begin.begin;
+  };
+  const auto next = std::upper_bound(begins_.begin(), begins_.end(), slice, before);
+  assert(next != begins_.begin());
+  return std::prev(next)->batch;
+}
+
+std::int64_t Arrivals::delay(const Slice& slice, std::size_t k) const {
+  const auto step = static_cast<std::int64_t>(k);
+  return std::max<std::int64_t>(0, step - batch_of(slice, step));
+}
+
+// Calls visit(slice) for every slice of a step.
+template <class Visit>
+static void each_slice(const Step& step, Visit&& visit) {
+  for (const Lane& lane : step.lanes)
+    for (const MicroBatch& micro_batch : lane.micro_batches)
+      for (const Slice& slice : micro_batch.slices) visit(slice);
+}
+
+StepDelays Arrivals::delays(const Step& step, std::size_t k) const {
+  StepDelays delays;
+  each_slice(step, [&](const Slice& slice) {
+    const std::int64_t waited = delay(slice, k);
+    delays.sum += static_cast<double>(waited) * static_cast<double>(slice.tokens());
+    delays.tokens += static_cast<double>(slice.tokens());
+    delays.longest = std::max(delays.longest, waited);
   });
-  for (std::size_t k = 0; k < of_step.size(); ++k) {
-    const StepMetrics& m = of_step[k];
-    if (counted(plan.steps[k]) || plan.sees_whole_set) {  // also for the last iteration of a group
+  return delays;
+}
+
+StepOfPlan step_of_plan(const Step& step, std::size_t k, const Arrivals* arrivals) {
+  return {step_metrics(step), arrivals != nullptr ? arrivals->delays(step, k) : StepDelays{}, step.tail};
+}
+
+static void add(StepDelays& sum, const StepDelays& delays) {
+  sum.sum += delays.sum;
+  sum.tokens += delays.tokens;
+  sum.longest = std::max(sum.longest, delays.longest);
+}
+
+PlanMetrics plan_metrics(const Plan& plan, std::span<const StepOfPlan> steps) {
+  Mean attention_imbalance, abr, dbr, pr, cr, ave_t, carried, tokens;
+  StepDelays all, full;
+  std::int64_t held = 0;
+  const bool any_full = !std::ranges::all_of(steps, &StepOfPlan::tail);
+  for (const StepOfPlan& step : steps) {
+    const StepMetrics& m = step.metrics;
+    const bool counts = !any_full || !step.tail;
+    if (counts || plan.sees_whole_set) {  // also for the last iteration of a group
       abr.add(m.abr);
       dbr.add(m.dbr);
       cr.add(m.cr);
     }
-    if (!counted(plan.steps[k])) continue;
+    add(all, step.delays);
+    if (counts)
+      add(full, step.delays);
+    else
+      held = std::max(held, step.delays.longest);
+    if (!counts) continue;
     attention_imbalance.add(m.attention_imbalance);
     pr.add(m.pr);
     ave_t.add(m.ave_t);
@@ -274,19 +247,34 @@ PlanMetrics plan_metrics(std::span<const GlobalBatch> batches, const Plan& plan,
   if (plan.queue_emptied) metrics.queue_emptied = *plan.queue_emptied ? 1 : 0;
   if (plan.sees_whole_set) return metrics;
   metrics.carried_tokens = carried.value();
-  add_delays(batches, plan, threads, metrics);
+  if (!(all.tokens > 0)) return metrics;
+  metrics.token_delay_mean = all.sum / all.tokens;
+  metrics.token_delay_max = static_cast<double>(all.longest);
+  metrics.token_delay_held = static_cast<double>(held);
+  if (full.tokens > 0 && plan.queue_emptied.value_or(true))
+    metrics.token_delay_steady = full.sum / full.tokens;
   return metrics;
 }
 
-std::vector<std::int64_t> tokens_by_delay(std::span<const GlobalBatch> batches, const Plan& plan) {
+PlanMetrics plan_metrics(const Batches& batches, const Plan& plan, int threads) {
+  std::optional<Arrivals> arrivals;
+  if (!plan.sees_whole_set) arrivals.emplace(batches);
+  std::vector<StepOfPlan> steps(plan.steps.size());
+  parallel_for(threads, steps.size(), [&](int, std::size_t k) {
+    steps[k] = step_of_plan(plan.steps[k], k, arrivals ? &*arrivals : nullptr);
+  });
+  return plan_metrics(plan, steps);
+}
+
+std::vector<std::int64_t> tokens_by_delay(const Batches& batches, const Plan& plan) {
   std::vector<std::int64_t> tokens;
   if (plan.sees_whole_set) return tokens;
   const Arrivals arrivals(batches);
   for (std::size_t k = 0; k < plan.steps.size(); ++k)
-    each_delay(arrivals, plan, k, [&](std::int64_t delay, std::int64_t count) {
-      const auto index = static_cast<std::size_t>(delay);
-      if (tokens.size() <= index) tokens.resize(index + 1);
-      tokens[index] += count;
+    each_slice(plan.steps[k], [&](const Slice& slice) {
+      const auto delay = static_cast<std::size_t>(arrivals.delay(slice, k));
+      if (tokens.size() <= delay) tokens.resize(delay + 1);
+      tokens[delay] += slice.tokens();
     });
   return tokens;
 }
@@ -304,12 +292,12 @@ std::optional<double> imbalance_degree(std::span<const double> latencies) {
 
 std::optional<double> imbalance_degree(const Plan& plan, std::span<const double> latencies) {
   Mean mean;
-  const Counted counted(plan);
+  const bool any_full = !std::ranges::all_of(plan.steps, &Step::tail);
   std::size_t first = 0;
   for (const Step& step : plan.steps) {
     std::size_t count = 0;
     for (const Lane& lane : step.lanes) count += lane.micro_batches.size();
-    if (counted(step)) mean.add(imbalance_degree(latencies.subspan(first, count)));
+    if (!any_full || !step.tail) mean.add(imbalance_degree(latencies.subspan(first, count)));
     first += count;
   }
   return mean.value();

@@ -2,6 +2,7 @@
 // names as the JSON keys. A metric that is undefined for the plan is nullopt.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -47,14 +48,52 @@ struct PlanMetrics {
   std::optional<double> lost_tokens;  // tokens dropped or truncated
 };
 
-// The metrics of a plan. `batches`: those that the plan was made from; batch k arrives at iteration k. A
-// token that is executed before its batch arrives (a pack window reads ahead) has delay 0. O(n log n). The
-// result does not depend on `threads`.
-PlanMetrics plan_metrics(std::span<const GlobalBatch> batches, const Plan& plan, int threads = 1);
+// How long the executed tokens of a step have waited, in iterations.
+struct StepDelays {
+  double sum = 0, tokens = 0;  // sums of whole numbers, exact in any order: delay x tokens, and tokens
+  std::int64_t longest = 0;
+};
+
+// When slices arrive: batch k at iteration k. Kept are the places where the batch changes, in the order of
+// documents, so a set in the trace's order needs one for each batch.
+class Arrivals {
+ public:
+  explicit Arrivals(const Batches& batches);
+  // The batch of the slice that contains this one; `near` is looked at first.
+  [[nodiscard]] std::int64_t batch_of(const Slice& slice, std::int64_t near) const;
+  // Iterations that a slice of step k waited. A token that is executed before its batch arrives (a pack
+  // window reads ahead) has delay 0.
+  [[nodiscard]] std::int64_t delay(const Slice& slice, std::size_t k) const;
+  [[nodiscard]] StepDelays delays(const Step& step, std::size_t k) const;
+
+ private:
+  struct Begin {
+    std::int64_t document, begin, batch;
+  };
+  [[nodiscard]] bool holds(std::size_t i, const Slice& slice) const;
+
+  std::vector<Begin> begins_;
+};
+
+// What plan_metrics needs of a step of a plan.
+struct StepOfPlan {
+  StepMetrics metrics;
+  StepDelays delays;
+  bool tail = false;
+};
+// Step k of the plan. Without `arrivals`, as for a policy that sees the whole set, it has no delays.
+StepOfPlan step_of_plan(const Step& step, std::size_t k, const Arrivals* arrivals);
+
+// The metrics of a plan from all its steps, which the plan itself need not have kept.
+PlanMetrics plan_metrics(const Plan& plan, std::span<const StepOfPlan> steps);
+
+// The metrics of a plan with its steps. `batches`: those that the plan was made from. O(n log n). The result
+// does not depend on `threads`.
+PlanMetrics plan_metrics(const Batches& batches, const Plan& plan, int threads = 1);
 
 // The executed tokens by their delay in iterations; [0] counts those without delay. Empty where the policy
 // saw all documents first, so that delay is undefined. `batches`: as above.
-std::vector<std::int64_t> tokens_by_delay(std::span<const GlobalBatch> batches, const Plan& plan);
+std::vector<std::int64_t> tokens_by_delay(const Batches& batches, const Plan& plan);
 
 // max * count / sum of the forward latencies of a step's micro-batches. 1 is perfect balance; null if all are
 // 0.

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "policies/batches.h"
 #include "policies/options.h"
 #include "policies/parameter.h"
 #include "policies/plan.h"
@@ -19,17 +20,18 @@ namespace equipoise {
 
 struct ShardPolicy;  // policies/sharding/sharding.h
 
-// The documents that the loader (policies/loader.h) gives to a policy for one optimizer step.
-struct GlobalBatch {
-  std::vector<Slice> slices;  // the batch's slices in arrival order
-  std::vector<std::size_t>
-      window_begin;  // window batches: index of each window's first slice, then slices.size()
+// Takes the steps of a plan while the policy makes them, so that a long plan is never whole in memory.
+struct StepSink {
+  std::size_t block = 1;  // steps that it takes at a time
+  // Called with the next steps in their order, which it may move from. The list is empty afterwards.
+  std::function<void(std::vector<Step>&)> take;
 };
 
 struct PackingProblem {
-  std::span<const GlobalBatch> batches;
+  Batches batches;
   const PackOptions& options;
   const Workload& workload;
+  const StepSink* sink = nullptr;  // null: the plan has all steps
 };
 
 enum class BatchKind { windows, documents };  // the loader's default; every policy accepts both
@@ -141,6 +143,7 @@ struct Policy {
   bool chooses_degrees = false;   // chooses a CP degree for each lane
   bool packs_for_time = false;    // its row shows the gap to a lower bound on the time of any plan
   bool pads_documents = false;    // pads each document to the longest of its micro-batch
+  bool streams = false;           // makes its steps one after the other (add_step), not all at the end
   // Sizes that may be auto, each tried inside those before it. All are where a study gives none of them.
   std::span<const TriedSize> tried = {};
   // Options that size micro-batches, in the order in which smaller values should be tried to save memory.
@@ -155,7 +158,8 @@ const Policy& packing_policy(std::string_view name);
 
 // Runs the policy with the steps that all policies share: options.oversize treats documents above its hard
 // limit (UserError by default), lanes are put into options.order, Step::pack_ms gets the measured time, and
-// in debug builds or with options.verify the validator checks the plan.
+// in debug builds or with options.verify the validator checks the plan. With a sink, that gets all steps, and
+// the returned plan has none. A policy that `streams` gives them to it while it packs.
 Plan make_plan(const Policy& policy, const PackingProblem& problem);
 
 // The order of micro-batches in a lane is an option of every policy.
@@ -164,7 +168,7 @@ Plan make_plan(const Policy& policy, const PackingProblem& problem);
 // positions of that order reversed, then the odd ones, so that work rises to the largest and falls again
 // (ranks 4 2 0 1 3). Chunks of dependent groups keep their places, since the schedule needs them in order
 // after the others. O(m log m) for m micro-batches of a lane, plus one W per slice.
-void order_micro_batches(Plan& plan, Order order, const Workload& workload);
+void order_micro_batches(std::span<Step> steps, Order order, const Workload& workload);
 
 // Queries on the definitions of all policies and rules: the keys, and the users of a key.
 

@@ -101,6 +101,7 @@ constexpr Policy skrull(Name name, Name paper, Name summary, Keys parameters) {
   policy.room_for = room_by_bucket;
   policy.derives = Derives::bucket_size;
   policy.micro_batch_tokens = skrull_micro_batch_tokens;
+  policy.streams = true;
   policy.sizes = kBucketSizes;
   return policy;
 }
@@ -114,6 +115,7 @@ constexpr Policy by_degree(Name name, Name paper, Name summary, Algorithm plan, 
   policy.micro_batch_tokens = cp_grid_micro_batch_tokens;
   policy.sizes = kBucketSizes;
   policy.chooses_degrees = true;
+  policy.streams = true;
   return policy;
 }
 template <std::int64_t (*limit)(const PackOptions&)>
@@ -148,6 +150,10 @@ constexpr Policy packing_for_time(Policy policy) {
   policy.places_documents = policy.packs_for_time = true;
   return policy;
 }
+constexpr Policy streaming(Policy policy) {
+  policy.streams = true;
+  return policy;
+}
 constexpr Policy costing_flops(Policy policy) {
   policy.cost = CostKind::flops;
   return policy;
@@ -157,6 +163,7 @@ constexpr Policy costing_flops(Policy policy) {
 constexpr Policy skrull_solved(Policy policy) {
   policy.plan = plan_skrull_solver;
   policy.hard_limit = skrull_solver_hard_limit;
+  policy.streams = false;
   return policy;
 }
 
@@ -172,7 +179,8 @@ constexpr Policy kPolicies[] = {
      .summary = "The loader's windows as they are",
      .plan = plan_plain,
      .parameters = kPlainKeys,
-     .study_keys = kBatch},
+     .study_keys = kBatch,
+     .streams = true},
     packer("random", "HBP", "Shuffled, next-fit to the pack length", plan_in_order<pack_random>,
            kDrawnLengthKeys),
     {.name = "padded",
@@ -181,7 +189,8 @@ constexpr Policy kPolicies[] = {
      .batches = BatchKind::documents,
      .plan = plan_padded,
      .parameters = kPadded,
-     .pads_documents = true},
+     .pads_documents = true,
+     .streams = true},
     {.name = "sorted",
      .paper = "LongAlign",
      .summary = "Padded batches of documents of like length, in shuffled order",
@@ -193,15 +202,16 @@ constexpr Policy kPolicies[] = {
     packer("longalign-packing", "LongAlign", "Next-fit to the pack length in data order",
            plan_in_order<pack_next_fit>, kLength),
     // WLB-LLM.
-    fixed_length("fixed-greedy", "Fixed-length: longest first to the least sum of len^2 with room",
-                 plan_fixed_greedy, kFixedGreedyKeys),
+    streaming(fixed_length("fixed-greedy", "Fixed-length: longest first to the least sum of len^2 with room",
+                           plan_fixed_greedy, kFixedGreedyKeys)),
     fixed_length("fixed-solver", "The same as an integer program: least largest sum of len^2",
                  plan_fixed_solver, kFixedSolverKeys),
     variable_length("varlen-solver", "WLB-LLM 4.2", "An integer program on work, started from wlb",
                     plan_varlen_solver, kVarlenSolverKeys),
-    searching(variable_length("wlb", "WLB-LLM Alg. 1", "Variable-length by work, outliers delayed in queues",
-                              plan_wlb, kWlbKeys),
-              {.is_open = wlb_searches, .find = find_wlb_thresholds}),
+    searching(
+        streaming(variable_length("wlb", "WLB-LLM Alg. 1",
+                                  "Variable-length by work, outliers delayed in queues", plan_wlb, kWlbKeys)),
+        {.is_open = wlb_searches, .find = find_wlb_thresholds}),
     searching(packing_for_time(limited_to<equipoise_limit>(variable_length(
                   "equipoise", "this project", "Packs, orders and places documents for the time of the step",
                   plan_equipoise, kEquipoiseKeys))),
@@ -215,6 +225,7 @@ constexpr Policy kPolicies[] = {
      .parameters = kChunkflow,
      .schedule = "state-aware-1f1b",
      .micro_batch_tokens = chunk_tokens,
+     .streams = true,
      .tried = kTriedOfChunkflow,
      .sizes = kChunkflowSizes},
     // Seq1F1B, SlimPipe, InfiniPipe.
@@ -225,7 +236,8 @@ constexpr Policy kPolicies[] = {
      .plan = plan_sequence_slices,
      .parameters = kSequenceSlices,
      .study_keys = kCost,
-     .schedule = "seq1f1b"},
+     .schedule = "seq1f1b",
+     .streams = true},
     // Packers of one length, and HBP.
     packer("ffd", "HBP", "First-fit decreasing", plan_mixed<pack_ffd>, kPackerKeys),
     packer("ffs", "HBP", "First-fit in shuffled order", plan_mixed<pack_ffs>, kPackerKeys),
@@ -265,13 +277,15 @@ constexpr Policy kPolicies[] = {
      .summary = "Largest cost first to the least loaded micro-batch",
      .plan = plan_lpt,
      .parameters = kBudgetKeys,
-     .study_keys = kBatchCost},
+     .study_keys = kBatchCost,
+     .streams = true},
     {.name = "karmarkar-karp",
      .paper = "Karmarkar and Karp; verl",
      .summary = "k-way largest differencing over the micro-batches",
      .plan = plan_karmarkar_karp,
      .parameters = kKarmarkarKarpKeys,
-     .study_keys = kBatchCost},
+     .study_keys = kBatchCost,
+     .streams = true},
     packer("multipack", "OpenChat", "Longest prefix that LPT fits into one pack a lane",
            plan_in_order<pack_multipack>, kLength),
     packer("dp-balanced", "Megatron-Core", "Next-fit, packs raised to a multiple of the lanes",

@@ -109,7 +109,7 @@ std::int64_t tokens_of_iteration(const PackOptions& options) {
   return options.context_window * options.sequences_per_step;
 }
 
-std::int64_t mean_global_tokens(std::span<const GlobalBatch> batches, const PackOptions& options) {
+std::int64_t mean_global_tokens(const Batches& batches, const PackOptions& options) {
   double documents = 0, tokens = 0;
   for (const GlobalBatch& batch : batches) {
     documents += static_cast<double>(batch.slices.size());
@@ -262,6 +262,14 @@ Bins bins_of_step(const GlobalBatch& batch, const PackingProblem& problem,
     Bins bins = fill(weights, count);
     if (fullest(bins, options) <= budget || count >= batch.slices.size()) return bins;
   }
+}
+
+void add_step(const PackingProblem& problem, Step step, Plan& plan) {
+  if (problem.sink != nullptr && plan.steps.size() >= problem.sink->block) {
+    problem.sink->take(plan.steps);
+    plan.steps.clear();
+  }
+  plan.steps.push_back(std::move(step));
 }
 
 Step step_of_bins(std::vector<std::vector<Slice>>&& bins, const PackOptions& options) {

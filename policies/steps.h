@@ -50,7 +50,7 @@ std::int64_t pack_length(const PackOptions& options);
 std::int64_t tokens_of_iteration(const PackOptions& options);
 
 // The mean tokens of documents_per_step of these documents.
-std::int64_t mean_global_tokens(std::span<const GlobalBatch> batches, const PackOptions& options);
+std::int64_t mean_global_tokens(const Batches& batches, const PackOptions& options);
 
 // The packs of length `length` in one iteration on `lanes` lanes, at least 1. With documents_per_step it is
 // the number of packs that hold the mean global batch, so that all rows of a study train equally many tokens
@@ -161,6 +161,10 @@ std::vector<double> budget_use(std::span<const Slice> slices, const PackOptions&
 // lanes that stays within the budget. `fill` distributes slices with given weights over a number of bins.
 Bins bins_of_step(const GlobalBatch& batch, const PackingProblem& problem,
                   const std::function<Bins(std::span<const double> weights, std::size_t bins)>& fill);
+
+// Adds a step to a plan of which nobody needs more than the last step again. The problem's sink takes a full
+// block of the others.
+void add_step(const PackingProblem& problem, Step step, Plan& plan);
 
 // Makes a step of N bins in the study's lanes. Bin j goes to lane j mod lanes.
 Step step_of_bins(std::vector<std::vector<Slice>>&& bins, const PackOptions& options);

@@ -48,7 +48,7 @@ void sort_by_token(std::vector<Item>& items) {
 
 class Validator {
  public:
-  Validator(std::span<const GlobalBatch> batches, const Plan& plan, const PlanLimits& limits)
+  Validator(const Batches& batches, const Plan& plan, const PlanLimits& limits)
       : plan_(plan), limits_(limits) {
     for (std::size_t b = 0; b < batches.size(); ++b)
       for (const Slice& s : batches[b].slices) set_.push_back({s, static_cast<std::int64_t>(b)});
@@ -256,7 +256,7 @@ class Validator {
 
 }  // namespace
 
-std::optional<std::string> plan_violation(std::span<const GlobalBatch> batches, const Plan& plan,
+std::optional<std::string> plan_violation(const Batches& batches, const Plan& plan,
                                           const PlanLimits& limits) {
   return Validator(batches, plan, limits).run();
 }

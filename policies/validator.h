@@ -33,7 +33,6 @@ struct PlanLimits {
 
 // Describes the first law that the plan breaks; nullopt if it breaks none. `batches`: the policy's input,
 // after --oversize; plan.dropped may hold tokens that are not in them.
-std::optional<std::string> plan_violation(std::span<const GlobalBatch> batches, const Plan& plan,
-                                          const PlanLimits& limits);
+std::optional<std::string> plan_violation(const Batches& batches, const Plan& plan, const PlanLimits& limits);
 
 }  // namespace equipoise

@@ -27,6 +27,7 @@
 
 #include "policies/cp_degree/cp_grid.h"
 #include "policies/least_loaded.h"
+#include "policies/steps.h"
 
 namespace equipoise {
 namespace {
@@ -181,7 +182,7 @@ Plan plan_dynamic_cp(const PackingProblem& problem) {
   const CpGrid grid = CpGrid::of(problem.options);
   Plan plan;
   for (const GlobalBatch& batch : problem.batches)
-    plan.steps.push_back(plan_step(batch, grid, problem.workload));
+    add_step(problem, plan_step(batch, grid, problem.workload), plan);
   return plan;
 }
 

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "policies/least_loaded.h"
+#include "policies/steps.h"
 
 namespace equipoise {
 
@@ -78,11 +79,12 @@ Plan plan_flexsp(const PackingProblem& packing) {
     Step step;
     for (std::size_t g = 0; g < solution.layout.size(); ++g)
       step.lanes.push_back({solution.layout[g], micro_batches_of(problem, solution, g, batch, order), 0});
-    plan.steps.push_back(std::move(step));
+    add_step(packing, std::move(step), plan);
   }
   if (exact && unproven > 0)
-    plan.notes.push_back(
-        {"steps_not_proven", "", {{"steps", unproven}, {"of", plan.steps.size()}, {"nodes", kExactNodes}}});
+    plan.notes.push_back({"steps_not_proven",
+                          "",
+                          {{"steps", unproven}, {"of", packing.batches.size()}, {"nodes", kExactNodes}}});
   return plan;
 }
 

@@ -29,6 +29,7 @@
 
 #include "policies/cp_degree/cp_grid.h"
 #include "policies/least_loaded.h"
+#include "policies/steps.h"
 
 namespace equipoise {
 namespace {
@@ -195,7 +196,7 @@ Plan plan_hybrid_cp(const PackingProblem& problem) {
       const HybridRound round = fill_round(grid, batch.slices, waiting);
       append_lanes(round.groups(), grid, barrier++, one_each, step);
     } while (!waiting.empty());
-    plan.steps.push_back(std::move(step));
+    add_step(problem, std::move(step), plan);
   }
   return plan;
 }

@@ -76,7 +76,8 @@ Plan plan_plain(const PackingProblem& problem) {
   const PackOptions& options = problem.options;
   if (options.of<TokenBudget>().tokens_per_micro_batch > 0) {
     Plan plan;
-    for (const GlobalBatch& batch : problem.batches) plan.steps.push_back(step_within_budget(batch, options));
+    for (const GlobalBatch& batch : problem.batches)
+      add_step(problem, step_within_budget(batch, options), plan);
     return plan;
   }
   const std::int64_t micro_batches = micro_batches_of_step(options);
@@ -84,7 +85,6 @@ Plan plan_plain(const PackingProblem& problem) {
   const auto lanes = static_cast<std::int64_t>(options.lanes);
 
   Plan plan;
-  plan.steps.reserve(problem.batches.size());
   for (const GlobalBatch& batch : problem.batches) {
     std::vector<std::vector<Slice>> windows = windows_of(batch, window);
     Step step = empty_step(options);
@@ -108,7 +108,7 @@ Plan plan_plain(const PackingProblem& problem) {
       else
         slices.insert(slices.end(), from.begin(), from.end());
     }
-    plan.steps.push_back(std::move(step));
+    add_step(problem, std::move(step), plan);
   }
   return plan;
 }
@@ -151,9 +151,8 @@ static Step padded_step(std::span<const Slice> documents, const PackOptions& opt
 
 Plan plan_padded(const PackingProblem& problem) {
   Plan plan;
-  plan.steps.reserve(problem.batches.size());
   for (const GlobalBatch& batch : problem.batches)
-    plan.steps.push_back(padded_step(batch.slices, problem.options));
+    add_step(problem, padded_step(batch.slices, problem.options), plan);
   return plan;
 }
 

@@ -207,7 +207,6 @@ Plan plan_chunkflow(const PackingProblem& problem) {
   const std::int64_t chunk_size = chunk_tokens(problem.options);
   if (chunk_size < 1) throw UserError("chunk_size: expected a number >= 1, found ", chunk_size);
   Plan plan;
-  plan.steps.reserve(problem.batches.size());
   std::vector<std::int64_t> ends;  // ends of a document's chunks
   for (const GlobalBatch& batch : problem.batches) {
     std::vector<Slice> short_ones;
@@ -221,7 +220,7 @@ Plan plan_chunkflow(const PackingProblem& problem) {
       ends.push_back(slice.tokens());
       units.push_back(dependent_unit(slice, ends));
     }
-    plan.steps.push_back(step_of_units(std::move(units), problem.options));
+    add_step(problem, step_of_units(std::move(units), problem.options), plan);
   }
   return plan;
 }

@@ -46,10 +46,10 @@ std::vector<Held> longest_first_of(const std::vector<Held>& documents) {
 
 class FixedGreedy {
  public:
-  explicit FixedGreedy(const PackOptions& options)
-      : options_(options),
-        micro_batches_(static_cast<std::size_t>(micro_batches_of_step(options))),
-        capacity_(micro_batch_capacity(options)) {}
+  explicit FixedGreedy(const PackingProblem& problem)
+      : problem_(problem),
+        micro_batches_(static_cast<std::size_t>(micro_batches_of_step(problem.options))),
+        capacity_(micro_batch_capacity(problem.options)) {}
 
   // Packs held and `arriving` documents into `steps` steps, which are appended to the plan. The rest stays
   // held.
@@ -59,10 +59,10 @@ class FixedGreedy {
     const std::vector<Held> sorted = longest_first_of(documents);
     const std::vector<std::size_t> bin_of =
         place_by_attention(lengths_of(sorted), steps * micro_batches_, capacity_);
-
-    const std::size_t first = plan_.steps.size();
-    append_steps(sorted, bin_of, steps, tail);
-    carry(sorted, bin_of, first);
+    std::vector<Step> made = steps_of(sorted, bin_of, steps, tail);
+    carry(sorted, bin_of, made);
+    for (Step& step : made) add_step(problem_, std::move(step), plan_);
+    done_ += steps;
     held_.clear();
     for (std::size_t i = 0; i < sorted.size(); ++i)
       if (bin_of[i] == kNowhere) held_.push_back(sorted[i]);
@@ -75,8 +75,8 @@ class FixedGreedy {
   }
 
  private:
-  void append_steps(std::span<const Held> sorted, std::span<const std::size_t> bin_of, std::size_t steps,
-                    bool tail) {
+  [[nodiscard]] std::vector<Step> steps_of(std::span<const Held> sorted, std::span<const std::size_t> bin_of,
+                                           std::size_t steps, bool tail) const {
     std::vector<std::size_t> documents_of(steps * micro_batches_, 0);
     for (const std::size_t bin : bin_of)
       if (bin != kNowhere) ++documents_of[bin];
@@ -85,34 +85,38 @@ class FixedGreedy {
     for (std::size_t i = 0; i < sorted.size(); ++i)
       if (bin_of[i] != kNowhere) bins[bin_of[i]].push_back(sorted[i].slice);
     const auto per_step = static_cast<std::ptrdiff_t>(micro_batches_);
+    std::vector<Step> made;
     for (auto first = bins.begin(); first != bins.end(); first += per_step) {
       std::vector<std::vector<Slice>> of_step(std::make_move_iterator(first),
                                               std::make_move_iterator(first + per_step));
-      plan_.steps.push_back(step_of_bins(std::move(of_step), options_));
-      plan_.steps.back().tail = tail;
+      made.push_back(step_of_bins(std::move(of_step), problem_.options));
+      made.back().tail = tail;
     }
+    return made;
   }
 
-  // Sets the carried documents of each step from `first` on: those that have arrived and are executed later,
-  // if at all.
-  void carry(std::span<const Held> sorted, std::span<const std::size_t> bin_of, std::size_t first) {
-    const std::size_t steps = plan_.steps.size() - first;
+  // Sets the carried documents of the steps that follow those done: the documents that have arrived and are
+  // executed later, if at all.
+  void carry(std::span<const Held> sorted, std::span<const std::size_t> bin_of,
+             std::vector<Step>& made) const {
+    const std::size_t steps = made.size();
     const auto each_carried = [&](const auto& visit) {
       for (std::size_t i = 0; i < sorted.size(); ++i) {
         const std::size_t done = bin_of[i] == kNowhere ? steps : bin_of[i] / micro_batches_;
-        const std::size_t arrived = sorted[i].arrived > first ? sorted[i].arrived - first : 0;
+        const std::size_t arrived = sorted[i].arrived > done_ ? sorted[i].arrived - done_ : 0;
         for (std::size_t s = arrived; s < done; ++s) visit(s, sorted[i].slice);
       }
     };
     std::vector<std::size_t> carried(steps, 0);
     each_carried([&](std::size_t s, const Slice&) { ++carried[s]; });
-    for (std::size_t s = 0; s < steps; ++s) plan_.steps[first + s].carried.reserve(carried[s]);
-    each_carried([&](std::size_t s, const Slice& slice) { plan_.steps[first + s].carried.push_back(slice); });
+    for (std::size_t s = 0; s < steps; ++s) made[s].carried.reserve(carried[s]);
+    each_carried([&](std::size_t s, const Slice& slice) { made[s].carried.push_back(slice); });
   }
 
-  const PackOptions& options_;
+  const PackingProblem& problem_;
   std::size_t micro_batches_;
   std::int64_t capacity_;
+  std::size_t done_ = 0;  // steps
   std::vector<Held> held_;
   Plan plan_;
 };
@@ -197,7 +201,7 @@ Room room_by_window(const PackOptions& options, std::int64_t tokens) {
 }
 
 Plan plan_fixed_greedy(const PackingProblem& problem) {
-  FixedGreedy packer(problem.options);
+  FixedGreedy packer(problem);
   const std::int64_t pack_window = problem.options.of<FixedLengthOptions>().pack_window;
   if (pack_window < 1) throw UserError("pack_window: expected a number >= 1, found ", pack_window);
   const auto width = static_cast<std::size_t>(pack_window);

@@ -399,7 +399,7 @@ Plan plan_gathered(const PackingProblem& problem) {
       for (std::size_t s = b; s < step; ++s) carried[s].push_back(slice);
     }
   const bool cuts = problem.options.of<EquipoiseOptions>().start == Start::sequence_slices;
-  Plan plan = (cuts ? plan_sequence_slices : plan_lpt)({held, problem.options, problem.workload});
+  Plan plan = (cuts ? plan_sequence_slices : plan_lpt)({std::move(held), problem.options, problem.workload});
   for (std::size_t s = 0; s < carried.size(); ++s) plan.steps[s].carried = std::move(carried[s]);
   return plan;
 }

@@ -154,7 +154,6 @@ std::vector<std::vector<std::uint32_t>> karmarkar_karp(std::span<const double> w
 Plan plan_karmarkar_karp(const PackingProblem& problem) {
   const PackOptions& options = problem.options;
   Plan plan;
-  plan.steps.reserve(problem.batches.size());
   for (const GlobalBatch& batch : problem.batches) {
     const auto fill = [&](std::span<const double> weights, std::size_t bins) {
       Bins placed(bins);
@@ -163,7 +162,7 @@ Plan plan_karmarkar_karp(const PackingProblem& problem) {
         for (const std::uint32_t i : parts[b]) placed[b].push_back(batch.slices[i]);
       return placed;
     };
-    plan.steps.push_back(step_of_bins(bins_of_step(batch, problem, fill), options));
+    add_step(problem, step_of_bins(bins_of_step(batch, problem, fill), options), plan);
   }
   return plan;
 }

@@ -14,7 +14,6 @@ namespace equipoise {
 
 Plan plan_lpt(const PackingProblem& problem) {
   Plan plan;
-  plan.steps.reserve(problem.batches.size());
   for (const GlobalBatch& batch : problem.batches) {
     const auto fill = [&](std::span<const double> weights, std::size_t bins) {
       LeastLoaded<double> load(bins);
@@ -26,7 +25,7 @@ Plan plan_lpt(const PackingProblem& problem) {
       }
       return placed;
     };
-    plan.steps.push_back(step_of_bins(bins_of_step(batch, problem, fill), problem.options));
+    add_step(problem, step_of_bins(bins_of_step(batch, problem, fill), problem.options), plan);
   }
   return plan;
 }

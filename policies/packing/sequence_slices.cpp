@@ -215,9 +215,8 @@ Plan plan_sequence_slices(const PackingProblem& problem) {
   const TokenCount tokens;
   const Workload& workload = own.slice_by == SliceBy::tokens ? tokens : problem.workload;
   Plan plan;
-  plan.steps.reserve(problem.batches.size());
   for (const GlobalBatch& batch : problem.batches) {
-    plan.steps.push_back(Slicer(batch, workload, own.slices, problem.options).step());
+    add_step(problem, Slicer(batch, workload, own.slices, problem.options).step(), plan);
     fill_rounds(plan.steps.back(), problem.options.lane_round);
   }
   return plan;

@@ -66,14 +66,13 @@ class Gds {
 
   Plan plan() {
     Plan plan;
-    plan.steps.reserve(problem_.batches.size());
     for (const GlobalBatch& batch : problem_.batches) {
       Step step = empty_step(problem_.options);
       std::vector<Documents> of_lane = to_lanes(batch, step.lanes.size());
       for (std::size_t lane = 0; lane < of_lane.size(); ++lane) {
         step.lanes[lane].micro_batches = to_micro_batches(ascending(of_lane[lane]));
       }
-      plan.steps.push_back(std::move(step));
+      add_step(problem_, std::move(step), plan);
     }
     if (broken_ > 0) plan.notes.push_back({"bucket_broken", "", {{"micro_batches", broken_}}});
     return plan;

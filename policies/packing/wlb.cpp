@@ -233,10 +233,11 @@ Room room_by_max_tokens(const PackOptions& options, std::int64_t tokens) {
 Plan plan_wlb(const PackingProblem& problem) {
   Wlb packer(problem.options);
   Plan plan;
-  plan.steps.reserve(problem.batches.size() + 1);
-  for (const GlobalBatch& batch : problem.batches) plan.steps.push_back(packer.step(batch, problem.workload));
+  for (const GlobalBatch& batch : problem.batches)
+    add_step(problem, packer.step(batch, problem.workload), plan);
   packer.end_of_data(problem.batches.size(), plan);
-  pack_carried("wlb", max_tokens(problem.options), plan, [&] { plan.steps.push_back(packer.tail_step()); });
+  pack_carried("wlb", max_tokens(problem.options), plan,
+               [&] { add_step(problem, packer.tail_step(), plan); });
   return plan;
 }
 
@@ -326,8 +327,7 @@ ThresholdSearch search_wlb_thresholds(const PackingProblem& problem,
   std::vector<Slice> dropped;
   const auto shortened = without_oversize(problem.batches, max_tokens(problem.options),
                                           problem.options.oversize, "wlb", dropped);
-  const PackingProblem placeable{shortened ? std::span<const GlobalBatch>(*shortened) : problem.batches,
-                                 problem.options, problem.workload};
+  const PackingProblem placeable{shortened ? *shortened : problem.batches, problem.options, problem.workload};
   ThresholdTrials search(placeable, predicted_seconds, delay_bound);
   for (int queues = 0; queues <= 4; ++queues) search.improve({}, queues);
   for (std::int64_t eighth = 2; eighth < 8; ++eighth) {

@@ -167,8 +167,7 @@ struct PackWindow {
   bool windows_known = true;
 };
 
-PackWindow pack_window_of(std::span<const GlobalBatch> batches, std::size_t micro_batches,
-                          std::int64_t capacity) {
+PackWindow pack_window_of(const Batches& batches, std::size_t micro_batches, std::int64_t capacity) {
   PackWindow pack;
   pack.problem.bins = batches.size() * micro_batches;
   pack.problem.bins_a_step = micro_batches;
@@ -238,11 +237,13 @@ void append_steps(Bins& bins, std::size_t micro_batches, const PackOptions& opti
 }
 
 // A document waits from the step of its batch to the step of its bin.
-void note_carried(std::span<const GlobalBatch> batches, std::size_t first_step, Plan& plan) {
+void note_carried(const Batches& batches, std::size_t first_step, Plan& plan) {
   for (std::size_t s = 0; s + 1 < batches.size(); ++s) {
     std::vector<Slice> waiting;
-    for (std::size_t k = 0; k <= s; ++k)
-      waiting.insert(waiting.end(), batches[k].slices.begin(), batches[k].slices.end());
+    for (std::size_t k = 0; k <= s; ++k) {
+      const GlobalBatch batch = batches[k];
+      waiting.insert(waiting.end(), batch.slices.begin(), batch.slices.end());
+    }
     for (std::size_t done = 0; done <= s; ++done)
       for (const Lane& lane : plan.steps[first_step + done].lanes)
         for (const MicroBatch& micro_batch : lane.micro_batches)
@@ -262,8 +263,7 @@ Plan plan_fixed_solver(const PackingProblem& problem) {
   const std::size_t windows = (problem.batches.size() + width - 1) / width;
   SolverWork work(options.of<SolverOptions>(), width > 1 ? 2 * windows : windows);
   for (std::size_t first = 0; first < problem.batches.size(); first += width) {
-    const std::span<const GlobalBatch> batches =
-        problem.batches.subspan(first, std::min(width, problem.batches.size() - first));
+    const Batches batches = problem.batches.subspan(first, std::min(width, problem.batches.size() - first));
     const std::int64_t capacity = micro_batch_capacity(options);
     PackWindow pack = pack_window_of(batches, micro_batches, capacity);
     if (pack.windows_known) fit_capacity_to_windows(pack);

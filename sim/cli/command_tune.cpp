@@ -144,7 +144,10 @@ TuneJob job_of(TuneRequest request, double max_memory_GB) {
   search.run.find_fits = false;
   Study study = parse_study(file, search.name);
   StudyInputs inputs = load_inputs(study);
-  check_estimate(study, inputs.documents, search.run, memory_limit(max_memory_GB));
+  RunStudyOptions whole = search.run;
+  whole.steps_of_block = std::numeric_limits<std::size_t>::max();  // since candidates share plans
+  check_estimate(study, inputs.documents, whole, memory_limit(max_memory_GB));
+  search.run.rows_in_turn = whole.rows_in_turn;
   const std::int64_t gpus = request.gpus > 0 ? request.gpus : study.layout.gpus();
   json of_candidates = file;
   if (gpus != study.layout.gpus()) set_study_keys(of_candidates, {"cluster.gpus=" + std::to_string(gpus)});

@@ -37,7 +37,7 @@ ExportedRow::ExportedRow(const Study& of_study, const PolicyResult& of_row)
         documents_ += std::ranges::count(m.slices, 0, &Slice::begin);
       }
   const int all = model().all_layers();
-  const auto [least, most] = recomputed_layers(row.plan, layout_, all);
+  const auto [least, most] = row.facts.recomputed_layers(layout_, all);
   if (least < most)
     recomputed_by_micro_batch_ = std::to_string(least) + " to " + std::to_string(most) + " of " +
                                  counted(all, "layer") + " by " +
@@ -58,8 +58,8 @@ std::string_view ExportedRow::schedule() const {
 std::pair<std::int64_t, std::int64_t> ExportedRow::micro_batches() const {
   std::int64_t least = 0, most = 0;
   for (std::size_t i = 0; i < row.steps.size(); ++i) {
-    if (row.tail[i] != 0) continue;
-    const auto count = static_cast<std::int64_t>(row.steps[i].times.forward_latency.size());
+    if (row.steps[i].plan.tail) continue;
+    const auto count = static_cast<std::int64_t>(row.steps[i].micro_batches);
     least = most == 0 ? count : std::min(least, count);
     most = std::max(most, count);
   }
@@ -160,7 +160,7 @@ constexpr Gap kGapsOfAll[] = {
          return std::to_string(g.length) + ":" + std::to_string(g.context);
        });
        if (own) return "by micro-batch" + (groups.empty() ? "" : " (groups " + groups + ")");
-       const std::set<int> degrees = other_degrees(r.row.plan, r.layout());
+       const std::set<int> degrees = other_degrees(r.row);
        if (degrees.empty()) return std::string();
        return "of some lanes " + all_joined(degrees, ", ", [](int degree) { return std::to_string(degree); });
      },

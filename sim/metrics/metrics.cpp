@@ -39,48 +39,42 @@ struct Spread {
 
 // Idle time of a lane's stages without the parts that have a name: transfers between stages, and ZeRO's
 // collectives inside the pipeline (exposed_seconds[dp] has those and what follows the pipeline).
-double waiting_seconds(const StepTimes& r) {
+double waiting_seconds(const TimeSums& r) {
   const double transfers = r.exposed_seconds[at(Stream::pp)];
   const double inside = r.exposed_seconds[at(Stream::dp)] - to_seconds(r.gradient_wait);
   return std::max(0.0, r.losses.idle_seconds - transfers - std::max(0.0, inside));
 }
 
-Metric latency_imbalance(const Step& step, const StepTimes& times) {
-  std::vector<double> latencies;
-  std::size_t places = 0;
-  for (const Lane& lane : step.lanes) places += lane.micro_batches.size();
-  latencies.reserve(places);
-  for (const Picoseconds t : times.forward_latency) latencies.push_back(to_seconds(t));
-  latencies.resize(std::max(places, latencies.size()), 0);  // lanes without micro-batches
-  return imbalance_degree(latencies);
+bool has_full(std::span<const StepFigures> steps) {
+  return !std::ranges::all_of(steps, [](const StepFigures& step) { return step.plan.tail; });
 }
 
 }  // namespace
 
 Metrics metrics_of(const MetricInputs& in) {
   Metrics m;
-  static_cast<PlanMetrics&>(m) = plan_metrics(in.batches, in.plan, in.threads);
+  static_cast<PlanMetrics&>(m) = plan_metrics(in.plan, each_of(in.steps, &StepFigures::plan));
 
-  const bool any_full = std::ranges::any_of(in.plan.steps, [](const Step& s) { return !s.tail; });
+  const bool any_full = has_full(in.steps);
   Mean step_seconds, bubble, imbalance, cp, kv, recompute, padding, cr;
   Spread compute, attention;
   Mean waiting, lanes_wait, recompute_alone;
   std::array<Mean, kStreams> exposed;
   double flops = 0;
-  for (std::size_t i = 0; i < in.steps.size(); ++i) {
-    const StepWork& work = in.steps[i].work;
-    const StepTimes& times = in.steps[i].times;
+  for (const StepFigures& step : in.steps) {
+    const WorkSums& work = step.work;
+    const TimeSums& times = step.times;
     const double seconds = to_seconds(times.makespan);
     m.seconds += seconds;
     m.tokens += static_cast<double>(work.tokens);
     flops += in.model.training_flops(static_cast<double>(work.tokens), work.causal_pairs, work.window_pairs);
     ++m.steps;
-    m.tail_steps += in.plan.steps[i].tail;
-    if (in.plan.steps[i].tail && any_full) continue;
+    m.tail_steps += step.plan.tail;
+    if (step.plan.tail && any_full) continue;
     if (seconds <= 0) continue;
     step_seconds.add(seconds);
     bubble.add(times.losses.bubble_ratio);
-    imbalance.add(latency_imbalance(in.plan.steps[i], times));
+    imbalance.add(step.latency_imbalance);
     compute.add(times.compute);
     attention.add(times.attention);
     cp.add(times.cp_imbalance);
@@ -139,7 +133,7 @@ PowerDraw power_of(const Profile& profile) {
 namespace {
 
 // The energy of a GPU, as a mean over all of them.
-double joules_of(const StepTimes& times, const PowerDraw& watts, double gemm_share) {
+double joules_of(const TimeSums& times, const PowerDraw& watts, double gemm_share) {
   const double other = std::max(0.0, times.compute.mean - times.attention.mean);
   const double optimizer = to_seconds(times.optimizer);
   double exposed = 0;
@@ -153,13 +147,13 @@ double joules_of(const StepTimes& times, const PowerDraw& watts, double gemm_sha
 }  // namespace
 
 void add_energy(const MetricInputs& in, const PowerDraw& watts, double gemm_share, Metrics& m) {
-  const bool any_full = std::ranges::any_of(in.plan.steps, [](const Step& s) { return !s.tail; });
+  const bool any_full = has_full(in.steps);
   Mean of_step;
   double joules = 0;
-  for (std::size_t i = 0; i < in.steps.size(); ++i) {
-    const double of_gpu = joules_of(in.steps[i].times, watts, gemm_share);
+  for (const StepFigures& step : in.steps) {
+    const double of_gpu = joules_of(step.times, watts, gemm_share);
     joules += of_gpu;
-    if (in.steps[i].times.makespan > 0 && !(in.plan.steps[i].tail && any_full)) of_step.add(of_gpu);
+    if (step.times.makespan > 0 && !(step.plan.tail && any_full)) of_step.add(of_gpu);
   }
   const auto gpus = static_cast<double>(in.layout.gpus());
   constexpr double kJoulesPerKwh = 1000 * kSecondsPerHour;
@@ -179,15 +173,15 @@ constexpr std::size_t kOutside = kDraws / 40;  // draws beyond each end of a 95 
 
 }  // namespace
 
-std::vector<Picoseconds> block_times(std::span<const StepResult> steps, std::size_t blocks) {
+std::vector<Picoseconds> block_times(std::span<const StepFigures> steps, std::size_t blocks) {
   __extension__ typedef __int128 Wide;  // tokens x blocks x picoseconds
   std::int64_t tokens = 0;
-  for (const StepResult& step : steps) tokens += step.work.tokens;
+  for (const StepFigures& step : steps) tokens += step.work.tokens;
   std::vector<Picoseconds> times(blocks, 0);
   const auto count = static_cast<Wide>(blocks);
   std::size_t block = 0;
   std::int64_t before = 0;  // tokens in earlier steps
-  for (const StepResult& step : steps) {
+  for (const StepFigures& step : steps) {
     Picoseconds given = 0;  // part of the step's time that earlier blocks received
     // Block b ends after tokens * (b + 1) / blocks tokens, and the last takes the rest.
     while (block + 1 < blocks) {

@@ -15,6 +15,7 @@
 #include "policies/plan.h"
 #include "policies/plan_metrics.h"
 #include "profiler/profile/profile.h"
+#include "sim/metrics/step_figures.h"
 #include "sim/step/step_result.h"
 #include "sim/workload/layout.h"
 #include "sim/workload/model.h"
@@ -67,10 +68,8 @@ struct MetricInputs {
   const ModelShape& model;
   const Layout& layout;
   double peak_flops = 0;  // per GPU at the study's precision
-  std::span<const GlobalBatch> batches;
-  const Plan& plan;
-  std::span<const StepResult> steps;  // by step of the plan
-  int threads = 1;                    // the metrics do not depend on their number
+  const Plan& plan;       // its steps are not read
+  std::span<const StepFigures> steps;
 };
 
 // Everything but memory and the comparison with a baseline (speed_up). Means are over full steps; time and
@@ -101,12 +100,12 @@ void add_energy(const MetricInputs& inputs, const PowerDraw& watts, double gemm_
 // made; fewer than 4 give no interval.
 struct Run {
   const Metrics& metrics;
-  std::span<const StepResult> steps;  // whose steps these are
+  std::span<const StepFigures> steps;  // whose steps these are
 };
 SpeedUp speed_up(const Run& run, const Run& other, std::size_t batches);
 
 // Picoseconds of each of `blocks` parts of a run that hold equally many tokens.
-std::vector<Picoseconds> block_times(std::span<const StepResult> steps, std::size_t blocks);
+std::vector<Picoseconds> block_times(std::span<const StepFigures> steps, std::size_t blocks);
 
 // --- The columns of a study's result: one table, from which come the printed table and report.html's,
 // summary.json's metrics, the columns of its CSV, the keys under which a study states a paper's figures, and

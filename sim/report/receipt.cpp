@@ -41,17 +41,18 @@ void add_hashes_of_files(const json& named, const std::string& folder, json& has
 }
 
 json hashes_of_inputs(const StudyInputs& inputs, json study, const std::string& folder) {
-  std::string bytes;
+  Sha256 documents;
   for (const GlobalBatch& batch : inputs.documents.batches) {
+    std::string line;
     for (const Slice& s : batch.slices)
-      bytes += std::to_string(s.document) + ':' + std::to_string(s.begin) + '-' + std::to_string(s.end) + ' ';
-    bytes += '\n';
+      line += std::to_string(s.document) + ':' + std::to_string(s.begin) + '-' + std::to_string(s.end) + ' ';
+    documents.add(line + '\n');
   }
   study.erase("trace");  // the documents' own key has more: which of them are used
   json hashes = json::object();
   add_hashes_of_files(study, folder, hashes);
   hashes["profile"] = sha256(inputs.profile.json().dump());
-  hashes["documents"] = sha256(bytes);
+  hashes["documents"] = documents.text();
   return hashes;
 }
 

@@ -44,10 +44,10 @@ std::string steps_csv(const StudyResult& result) {
          "bubble_ratio,cp_imbalance,peak_memory_bytes\n";
   for (const PolicyResult& p : result.policies)
     for (std::size_t i = 0; i < p.steps.size() && p.simulated(); ++i) {
-      const StepWork& work = p.steps[i].work;
-      const StepTimes& times = p.steps[i].times;
-      out << csv_cell(p.run.label) << ',' << i << ',' << (p.tail[i] ? 1 : 0) << ',' << work.tokens << ','
-          << json(to_seconds(times.makespan)).dump() << ',' << to_seconds(times.pipeline) << ','
+      const WorkSums& work = p.steps[i].work;
+      const TimeSums& times = p.steps[i].times;
+      out << csv_cell(p.run.label) << ',' << i << ',' << (p.steps[i].plan.tail ? 1 : 0) << ',' << work.tokens
+          << ',' << json(to_seconds(times.makespan)).dump() << ',' << to_seconds(times.pipeline) << ','
           << to_seconds(times.optimizer) << ',' << to_seconds(times.gradient_wait) << ','
           << times.losses.bubble_ratio << ',' << times.cp_imbalance << ',' << work.peak.parts.total() << '\n';
     }

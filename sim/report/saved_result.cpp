@@ -114,7 +114,7 @@ void read_steps(const fs::path& file, StudyResult& result) {
     const auto row = std::ranges::find_if(
         result.policies, [&](const PolicyResult& one) { return csv_cell(one.run.label) == label; });
     if (row == result.policies.end()) continue;
-    StepResult step;
+    StepFigures step;
     step.work.tokens = static_cast<std::int64_t>(table.number(line, "tokens").value_or(0));
     step.times.makespan = std::llround(table.number(line, "step_seconds").value_or(0) * kPicoseconds);
     row->steps.push_back(std::move(step));

@@ -44,13 +44,11 @@ json steps_json(const PolicyResult& row) {
   const std::size_t every = (row.steps.size() + kMostPoints - 1) / kMostPoints;
   json list = json::array();
   for (std::size_t i = 0; i < row.steps.size(); i += std::max<std::size_t>(1, every)) {
-    const StepTimes& times = row.steps[i].times;
-    std::vector<double> forward;
-    for (const Picoseconds latency : times.forward_latency) forward.push_back(to_seconds(latency));
-    const std::optional<double> imbalance = imbalance_degree(forward);
-    list.push_back({i, row.tail[i] != 0 ? 1 : 0, rounded(to_seconds(times.makespan), 6),
-                    row.steps[i].work.tokens, imbalance ? json(rounded(*imbalance, 4)) : json(nullptr),
-                    rounded(times.cp_imbalance, 4)});
+    const StepFigures& step = row.steps[i];
+    const std::optional<double> imbalance = step.latency_imbalance;
+    list.push_back({i, step.plan.tail ? 1 : 0, rounded(to_seconds(step.times.makespan), 6), step.work.tokens,
+                    imbalance ? json(rounded(*imbalance, 4)) : json(nullptr),
+                    rounded(step.times.cp_imbalance, 4)});
   }
   return {{"columns", {"step", "tail", "seconds", "tokens", "imbalance", "cp_imbalance"}},
           {"every", std::max<std::size_t>(1, every)},
@@ -106,7 +104,7 @@ json stages_json(const RowDetails& details) {
 // group that do the same are one entry. Beyond `most` entries the map itself is omitted.
 json load_json(const PolicyResult& row, std::size_t most) {
   if (!row.simulated() || row.details.typical_step < 0) return nullptr;
-  const std::vector<double>& seconds = row.steps[at(row.details.typical_step)].times.gpu_compute;
+  const std::vector<double>& seconds = row.steps[at(row.details.typical_step)].gpu_compute;
   if (seconds.empty()) return nullptr;
   const double sum = sum_of(seconds);
   const double mean = sum / static_cast<double>(seconds.size());

@@ -57,8 +57,8 @@ Notes accuracy_of(const StudyResult& result, const PolicyResult& row) {
 // The share of time in steps after the end of the data; 0 if no step is full.
 double tail_share(const PolicyResult& row) {
   double tails = 0;
-  for (std::size_t i = 0; i < row.steps.size(); ++i)
-    if (row.tail[i] != 0) tails += to_seconds(row.steps[i].times.makespan);
+  for (const StepFigures& step : row.steps)
+    if (step.plan.tail) tails += to_seconds(step.times.makespan);
   return row.metrics.seconds > 0 ? tails / row.metrics.seconds : 0;
 }
 

@@ -30,7 +30,8 @@ struct LaneTokens {
   friend bool operator==(const LaneTokens&, const LaneTokens&) = default;
 };
 
-struct StepWork {
+// What results keep of a step's work.
+struct WorkSums {
   std::int64_t tokens = 0;              // real
   std::int64_t computed_tokens = 0;     // with padding
   std::int64_t distributed_tokens = 0;  // in micro-batches with CP degree > 1, distributed slices only
@@ -42,6 +43,10 @@ struct StepWork {
   bool bucket_broken = false;         // whether a CP rank holds more than Skrull's bucket
   bool unsynchronized_lanes = false;  // whether lanes that share groups differ in their order (lockstep.h)
   RangeUse use;
+  friend bool operator==(const WorkSums&, const WorkSums&) = default;
+};
+
+struct StepWork : WorkSums {
   // With record_ops and a memory model:
   std::vector<LaneTokens> lane_tokens;  // by lane
   std::vector<MemoryPeak> stage_peaks;  // by stage, for the lane that holds the most there
@@ -105,23 +110,28 @@ struct LaneLosses {
 // `pipeline`: first op to the last backward of any of the lanes.
 LaneLosses lane_losses(std::span<const LaneResult> lanes, Picoseconds pipeline, const Layout& layout);
 
-struct StepTimes {
+// What results keep of a step's times.
+struct TimeSums {
   Picoseconds makespan = 0;       // first op to the end of the optimizer step
   Picoseconds pipeline = 0;       // first op to the last backward of any lane
   Picoseconds gradient_wait = 0;  // exposed gradient reduction and parameter gathering after that
   Picoseconds optimizer = 0;      // slowest stage
-  std::vector<LaneResult> lanes;  // lanes that have micro-batches
   LaneLosses losses;
-  std::vector<Picoseconds> forward_latency;  // per micro-batch, through all stages, lanes in order
-  GpuSpread compute;                         // seconds of each GPU
-  GpuSpread attention;                       // part of that in attention kernels
-  double cp_imbalance = 1;                   // max / mean of attention over ranks, weighted by micro-batch
+  GpuSpread compute;        // seconds of each GPU
+  GpuSpread attention;      // part of that in attention kernels
+  double cp_imbalance = 1;  // max / mean of attention over ranks, weighted by micro-batch
   // The figures below are means over GPUs.
   double recompute_seconds = 0;
   std::array<double, kStreams> exposed_seconds{};
   double recompute_exposed_seconds = 0;  // part of exposed_seconds that recompute_seconds also has
   // When the op ran that sets the memory peak, first to last rank. Only op fidelity knows.
   std::optional<TimeSpan> peak_op;
+  friend bool operator==(const TimeSums&, const TimeSums&) = default;
+};
+
+struct StepTimes : TimeSums {
+  std::vector<LaneResult> lanes;             // lanes that have micro-batches
+  std::vector<Picoseconds> forward_latency;  // per micro-batch, through all stages, lanes in order
   std::vector<double>
       gpu_compute;           // with record_gpus: GpuCompute::seconds; of one TP rank where all do the same
   std::vector<StageOp> ops;  // with record_ops

@@ -29,10 +29,10 @@ std::string wrong_sum(const PolicyResult& row, const PolicyResult& baseline, std
   const Metrics& m = row.metrics;
   double seconds = 0, full = 0;
   int full_steps = 0;
-  for (std::size_t s = 0; s < row.steps.size(); ++s) {
-    const double step = to_seconds(row.steps[s].times.makespan);
+  for (const StepFigures& figures : row.steps) {
+    const double step = to_seconds(figures.times.makespan);
     seconds += step;
-    if (row.tail[s] != 0) continue;
+    if (figures.plan.tail) continue;
     full += step;
     ++full_steps;
   }

@@ -5,8 +5,9 @@
 
 #include "policies/policy.h"
 #include "policies/steps.h"
-#include "sim/step/step_result.h"
+#include "sim/metrics/step_figures.h"
 #include "sim/study/read/policy_run.h"
+#include "sim/study/row/simulate.h"
 
 namespace equipoise {
 namespace {
@@ -50,8 +51,24 @@ double simulation_bytes(const RowSize& row, const StepSettings& settings) {
   if (settings.op.contention)
     of_micro_batch +=
         data * context * (settings.op.fold_tp ? 1 : row.layout.tensor) * (100 * row.stages + 80 * row.layers);
-  return row.threads * row.micro_batches * of_micro_batch +
-         row.plan.steps * (sizeof(StepResult) + data * sizeof(LaneResult));
+  return row.threads * row.micro_batches * of_micro_batch;
+}
+
+// What a row keeps of its steps.
+double figures_bytes(const RowSize& row, const RunStudyOptions& options) {
+  const double gpus = options.record_gpus ? static_cast<double>(row.layout.gpus()) / row.layout.tensor : 0;
+  return row.plan.steps * (sizeof(StepFigures) + gpus * sizeof(double));
+}
+
+// A plan while it is made: a block of steps if the policy streams, else whole, with the documents. Trials of
+// a search have whole plans.
+double planning_bytes(const RowSize& row, const PolicyRun& run, const RunStudyOptions& options) {
+  const Policy& policy = run.policy();
+  if (!policy.streams) return plan_bytes(row) + 2.0 * sizeof(Slice) * row.plan.slices;
+  PackOptions sized = run.pack;  // as when the search begins, after sizes were derived
+  sized.bucket_size = std::max<std::int64_t>(1, sized.bucket_size);
+  if (options.jobs == 0 || policy.search.is_open_in(sized)) return plan_bytes(row);
+  return plan_bytes(row) * std::min(1.0, static_cast<double>(steps_of_block(options)) / row.plan.steps);
 }
 
 double timeline_bytes(const RowSize& row, const RunStudyOptions& options) {
@@ -123,15 +140,19 @@ Estimate estimate(const Study& study, const DocumentSet& documents, const RunStu
   double kept = kProfile, largest = 0;
   for (const PolicyRun& run : study.policies) {
     const RowSize row = row_size(study, run, documents, options.jobs);
-    const double plan = plan_bytes(row), text = plan_text_bytes(row);
-    const double work = row.threads > 0 ? simulation_bytes(row, options.steps) : 0;
-    largest = std::max(largest, options.keep_plans ? std::max(work, (1 + kValues) * text) : plan + work);
+    const double text = plan_text_bytes(row);
+    const double work =
+        planning_bytes(row, run, options) + (row.threads > 0 ? simulation_bytes(row, options.steps) : 0);
+    kept += row.threads > 0 ? figures_bytes(row, options) : 0;
+    largest = std::max(largest, options.keep_plans ? std::max(work, (1 + kValues) * text) : work);
     if (!options.keep_plans) continue;
-    kept += plan;
+    kept += plan_bytes(row);
     made.output += text + timeline_bytes(row, options);
   }
-  for (const GlobalBatch& batch : documents.batches)
-    kept += 2.0 * sizeof(Slice) * static_cast<double>(batch.slices.size());
+  constexpr double kOfDocument = 2 * sizeof(std::int64_t);  // its length, of the trace and for the batches
+  constexpr double kOfBatch = 100;                          // where it begins
+  kept += kOfDocument * static_cast<double>(documents.recorded) +
+          kOfBatch * static_cast<double>(documents.batches.size());
   made.memory = kept + largest;
   return made;
 }

@@ -65,9 +65,9 @@ struct RunStudyOptions {
   int jobs = 1;               // threads; results do not depend on it
   Cores::Row* row = nullptr;  // the row that owns the threads, if rows share them
   bool record_gpus = false;   // keeps the compute seconds of every GPU
-  bool keep_plans = false;
-  bool shares_threads = false;  // whether another row may run meanwhile
+  bool keep_plans = false;    // all steps of them; else a row has only its figures
   bool rows_in_turn = false;    // memory holds only one row at a time
+  std::size_t steps_of_block = 0;  // planned and simulated at a time; 0: by the threads. Results are the same
   StepSettings steps;           // fidelity
   DetailOptions details;        // timelines and critical paths
   bool ignore_memory = false;   // also simulates what does not fit; its status stays oom
@@ -83,6 +83,11 @@ struct RunStudyOptions {
   const std::atomic<bool>* stop = nullptr;  // once set, the run ends with Interrupted
   bool keep_finished =
       false;  // if a row has finished by then, the study ends with it instead (StudyResult::incomplete)
+
+  // Whether a row's steps are needed after they are simulated.
+  [[nodiscard]] bool keeps_steps() const {
+    return keep_plans || check_step != nullptr || !details.directory.empty();
+  }
 };
 
 // The options for a run that only needs times: stage fidelity, nothing kept or written.

@@ -111,7 +111,6 @@ RowsThatRan run_rows(const Study& study, const StudyInputs& inputs, const RunStu
     Cores::Row row(cores, i);
     RunStudyOptions of_row = options;
     of_row.row = &row;
-    of_row.shares_threads = at_a_time > 1;
     of_row.details.most_ops = kOpsOfPage / ran.rows.size();
     try {
       end_if_stopped(of_row);

@@ -16,6 +16,7 @@
 #include "sim/memory/memory_model.h"
 #include "sim/metrics/metrics.h"
 #include "sim/step/step_result.h"
+#include "sim/study/plan_facts.h"
 #include "sim/study/read/study.h"
 #include "sim/study/run_options.h"
 
@@ -100,8 +101,7 @@ struct PolicyResult {
   double pack_ms = 0;  // measured, mean per global batch
   RangeUse use;
   Notes notes;
-  std::vector<StepResult> steps;
-  std::vector<char> tail;  // by step
+  std::vector<StepFigures> steps;
   // With record_gpus: compute seconds of each GPU, mean over full steps: [(stage * replicas + replica) *
   // tensor + TP rank], replica = place among the data x context ranks of the stage; tensor: 1 if TP ranks do
   // the same.
@@ -110,6 +110,7 @@ struct PolicyResult {
   int gpus_per_node = 1;
   Layout layout;       // the study's, with the policy's changes
   std::string shard;   // the rule that ran: for static-best the better of its two; empty if nothing ran
+  PlanFacts facts;     // of its plan
   Plan plan;           // with keep_plans
   RowDetails details;  // with options.details
 
@@ -132,9 +133,6 @@ struct LengthBin {
   std::int64_t tokens = 0;
   double causal_pairs = 0;
 };
-
-// The fewest and the most layers that a micro-batch of the plan recomputes, of the model's `layers`.
-std::pair<int, int> recomputed_layers(const Plan& plan, const Layout& layout, int layers);
 
 struct StudyResult {
   std::string trace_origin;

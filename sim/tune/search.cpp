@@ -118,18 +118,23 @@ class OverEstimate {
 // one kept, so that a short trial already shows whether that document fits.
 StudyInputs first_batches(const StudyInputs& inputs, int count) {
   StudyInputs few{inputs.profile, {}, inputs.documents, inputs.plans};
-  std::vector<GlobalBatch>& batches = few.documents.batches;
   const auto longest = [](const GlobalBatch& batch) {
     std::int64_t most = 0;
     for (const Slice& slice : batch.slices) most = std::max(most, slice.tokens());
     return most;
   };
-  const auto last = batches.begin() + count - 1;
-  const auto with_longest = std::ranges::max_element(batches, {}, longest);
-  if (with_longest > last) std::iter_swap(last, with_longest);
-  batches.resize(at(count));
+  const Batches all = inputs.documents.batches;
+  std::size_t last = at(count) - 1;  // the last one kept
+  std::int64_t most = 0;
+  for (std::size_t b = 0; b < all.size(); ++b)
+    if (const std::int64_t own = longest(all[b]); own > most) {
+      most = own;
+      last = std::max(b, at(count) - 1);
+    }
+  few.documents.batches =
+      Batches(at(count), [all, last, end = at(count) - 1](std::size_t k) { return all[k < end ? k : last]; });
   few.documents.tokens = 0;
-  for (const GlobalBatch& batch : batches)
+  for (const GlobalBatch& batch : few.documents.batches)
     for (const Slice& slice : batch.slices) few.documents.tokens += slice.tokens();
   return few;
 }

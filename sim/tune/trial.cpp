@@ -63,6 +63,7 @@ struct TrialRun {
   const StepBound& bound;
   const RunStudyOptions& options;
   const TrialLimits& limits;
+  const Arrivals* arrivals;  // null if the policy sees the whole set
 };
 
 // Simulates step `i`, adds to trial.steps and trial.peak_bytes; nothing where it ends the trial.
@@ -87,9 +88,8 @@ std::optional<StepResult> simulate_step(const TrialRun& run, StepRunner& runner,
   return result;
 }
 
-// Simulates the steps under one sharding rule and compares each with the limit. `results`: of the steps that
-// ran.
-Trial simulate_until_slower(const TrialRun& run, const ShardRule& rule, std::vector<StepResult>& results) {
+// Simulates the steps under one sharding rule, compares each with the limit and adds it to `ran`.
+Trial simulate_until_slower(const TrialRun& run, SimulatedPlan& ran) {
   std::vector<double> least;
   double tokens = 0, rest = 0;
   for (const Step& step : run.plan.steps) {
@@ -100,7 +100,7 @@ Trial simulate_until_slower(const TrialRun& run, const ShardRule& rule, std::vec
   Trial trial;
   trial.planned = static_cast<int>(run.plan.steps.size());
   if (tokens <= 0) return ended(Outcome::refused, {"no_tokens", "", {}});
-  StepRunner runner(run.row, rule, run.row.step_options(), run.options.steps);
+  StepRunner runner(run.row, ran.rule, run.row.step_options(), run.options.steps);
   double seconds = 0;
   for (std::size_t i = 0; i < run.plan.steps.size(); ++i) {
     trial.least.push_back((seconds + rest) / tokens);
@@ -112,7 +112,7 @@ Trial simulate_until_slower(const TrialRun& run, const ShardRule& rule, std::vec
     if (!result) return trial;
     seconds += to_seconds(result->times.makespan);
     rest -= least[i];
-    results.push_back(*std::move(result));
+    ran.add(run.plan.steps[i], step_figures(run.plan.steps[i], i, run.arrivals, *std::move(result)));
   }
   trial.outcome = Outcome::ok;
   trial.seconds_per_token = trial.expected = seconds / tokens;
@@ -154,9 +154,8 @@ Trial simulate_few(const TrialRun& run, const ShardRule& rule) {
 // rule that counts, where all of them ran.
 Trial simulate_candidate(const TrialRun& run, SimulatedPlan& ran) {
   const auto simulated = [&](const std::string& shard, SimulatedPlan& steps) {
-    steps = {shard, run.row.rule(shard), {}};
-    return run.limits.batches > 0 ? simulate_few(run, steps.rule)
-                                  : simulate_until_slower(run, steps.rule, steps.steps);
+    steps = {shard, run.row.rule(shard), {}, {}};
+    return run.limits.batches > 0 ? simulate_few(run, steps.rule) : simulate_until_slower(run, steps);
   };
   if (run.row.run.rule().choice != ShardChoice::static_best) return simulated(run.row.run.shard, ran);
   SimulatedPlan other_steps;
@@ -234,12 +233,15 @@ Trial plan_and_simulate(const Study& study, const StudyInputs& inputs, const Tri
                               ? StepBound(*row.models, row.run, splits)
                               : StepBound(*row.models, row.run, splits, shared.least->of(row.models->costs));
   SimulatedPlan steps;
-  Trial trial = simulate_candidate({row, plan, bound, options, limits}, steps);
+  std::optional<Arrivals> arrivals;
+  if (!plan.sees_whole_set) arrivals.emplace(row.documents.batches);
+  Trial trial =
+      simulate_candidate({row, plan, bound, options, limits, arrivals ? &*arrivals : nullptr}, steps);
   if (trial.outcome != Outcome::ok) {
     trial.peak_bytes = 0;
     return trial;
   }
-  trial.token_delay = plan_metrics(row.documents.batches, plan).token_delay_mean;
+  trial.token_delay = plan_metrics(plan, each_of(steps.steps, &StepFigures::plan)).token_delay_mean;
   if (ran == nullptr) return trial;
   PolicyResult result = describe_row(row, packed->planned, std::move(steps), trial_options(options));
   say_what_runs(study, result);

@@ -319,7 +319,7 @@ SimulatedForLog simulate_for_log(const Study& study, const StudyInputs& inputs,
     policy.all_reduces = row.layout.zero == 0;
     policy.gpus = row.layout.gpus();
     policy.samples_per_step = samples_per_step(study);
-    for (const StepResult& step : row.steps)
+    for (const StepFigures& step : row.steps)
       policy.steps.push_back({to_seconds(step.times.makespan), step.work.tokens, {}});
     if (with_ops) add_ops(study, inputs, run, row, gpu, policy);
   }

@@ -99,7 +99,7 @@ struct Errors {
   }
 };
 
-struct StepFigures {
+struct MeasuredStep {
   std::int64_t step = 0;
   double predicted_seconds = 0, measured_seconds = 0;
   std::optional<double> noise_seconds;  // median_noise
@@ -110,7 +110,7 @@ struct StepFigures {
 
 struct PolicyFigures {
   std::string label;
-  std::vector<StepFigures> steps;                      // steps that were measured
+  std::vector<MeasuredStep> steps;                     // steps that were measured
   double predicted_seconds = 0, measured_seconds = 0;  // means over these steps
   // Mean of the steps' noise, as if one disturbance hit all of them, which is no less than the noise of the
   // mean. Nothing if no step was repeated.

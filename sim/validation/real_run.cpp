@@ -33,6 +33,7 @@ RunStudyOptions quiet_options() {
   RunStudyOptions options;
   options.ignore_memory = true;  // the ranks' memory differs from that of the simulated GPUs
   options.find_fits = false;
+  options.keep_plans = true;
   return options;
 }
 
@@ -47,7 +48,7 @@ Decision decide(const ModelShape& model, RealRow& row) {
   Decision decision;
   try {
     SimulatedRow simulated = simulate_row(row.ready, quiet_options(), Until::all_steps);
-    for (const StepResult& step : simulated.ran.steps) row.use += step.work.use;
+    for (const StepFigures& step : simulated.ran.steps) row.use += step.work.use;
     for (const Note& note : simulated.planned.notes) row.ready.notes.push_back(note);
     row.plan = std::move(simulated.planned.plan);
     decision.shard = simulated.ran.shard;

@@ -43,7 +43,7 @@ ordered_json place_json(const OpPair& op) {
 // Specified keys come first, then additional ones. `first` is what speed-ups are over.
 ordered_json policy_json(const PolicyFigures& p, const PolicyFigures& first) {
   ordered_json steps = ordered_json::array();
-  for (const StepFigures& step : p.steps)
+  for (const MeasuredStep& step : p.steps)
     steps.push_back({{"step", step.step},
                      {"predicted_seconds", number(step.predicted_seconds)},
                      {"measured_seconds", number(step.measured_seconds)},

@@ -94,6 +94,12 @@ def per_step(steps):
     return Quantity("CPU a policy and step", "ms", lambda costs: 1000 * costs[0].cpu / steps)
 
 
+def long_study(policy, count):
+    """One policy on the recorded trace, again and again."""
+    return study("first-study", "--jobs", "1", "--set", "trace.repeat=true", "--set", f"batch.steps={count}", "--set",
+                 f'policies=["{policy}"]', "--set", f"baseline={policy}")
+
+
 def study_work(key, name, file, steps, *options):
     """`steps`: of all its policies."""
     return Work(key, name, [[study(file, "--jobs", "1", *options)]], [CPU, per_step(steps), PEAK])
@@ -110,6 +116,8 @@ WORKS = [
     study_work("op", "the same, `--fidelity op`", "405b-8k-gpus", 400, "--fidelity", "op"),
     study_work("131k-stage", "`study` 405b-131k-gpus, 4 steps of 3 policies", "405b-131k-gpus", 12),
     study_work("131k-op", "the same, `--fidelity op`", "405b-131k-gpus", 12, "--fidelity", "op"),
+    Work("long", "`study` first-study, 10,000 steps of `wlb-llm`", [[long_study("wlb-llm", 10_000)]],
+         [CPU, per_step(10_000), PEAK]),
     Work("131k-threads", "`study` 405b-131k-gpus, second thread",
          [[study("405b-131k-gpus", "--jobs", "1")], [study("405b-131k-gpus", "--jobs", "2")]], SECOND_THREAD),
     *[pack_work(policy) for policy in ("isf", "ffd", "bfd", "multipack", "hbp", "wlb")],

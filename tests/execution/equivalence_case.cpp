@@ -54,6 +54,7 @@ PreparedStep prepare(const nlohmann::json& file, const EquivalenceOptions& optio
   const StudyInputs inputs = has_lengths ? inputs_of(study, file.at("trace")) : load_inputs(study);
   RunStudyOptions run_options;
   run_options.ignore_memory = true;
+  run_options.keep_plans = true;
   PreparedStep prepared;
   StudyRow row(study, inputs, study.policies.at(options.row));
   resolve_recompute(row, trial_options(run_options));

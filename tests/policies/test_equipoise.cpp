@@ -356,7 +356,7 @@ TEST_CASE("of many batches the search packs the first alone, so that a batch cos
       });
     };
     PackOptions found = options;
-    find_equipoise_start({std::span(set.batches).first(batches), options, workload}, prices, found);
+    find_equipoise_start({set.batches.first(batches), options, workload}, prices, found);
     return static_cast<double>(priced);
   };
   const double first = priced_steps(16);

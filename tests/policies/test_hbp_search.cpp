@@ -67,7 +67,7 @@ PackOptions eight_gpus() {
   return options;
 }
 
-GroupSearch choose(const Machine& machine, std::span<const GlobalBatch> batches, const PackOptions& options) {
+GroupSearch choose(const Machine& machine, const Batches& batches, const PackOptions& options) {
   const std::vector<std::int64_t> lengths{64, 128, 256, 512, 1024};
   const QuadraticWorkload cost;
   const GroupCosts costs{[&](std::int64_t length, int degree) { return layers_for(machine, length, degree); },
@@ -76,7 +76,7 @@ GroupSearch choose(const Machine& machine, std::span<const GlobalBatch> batches,
 }
 
 // The price of a plan with these groups.
-double seconds_with(const Machine& machine, std::span<const GlobalBatch> batches, PackOptions options,
+double seconds_with(const Machine& machine, const Batches& batches, PackOptions options,
                     const std::vector<Group>& groups) {
   options.groups = groups;
   const QuadraticWorkload cost;

@@ -115,7 +115,8 @@ std::vector<Case> bases() {
   return {plain, buckets, groups, ranks, budget};
 }
 
-std::string fingerprint(const Policy& policy, const std::vector<GlobalBatch>& batches, const Case& c) {
+std::string fingerprint(const Policy& policy, const std::vector<GlobalBatch>& batches, const Case& c,
+                        const StepSink* sink = nullptr, const std::vector<Step>& taken = {}) {
   const QuadraticWorkload quadratic;
   const FlopsWorkload flops(64, 64);
   const Workload& workload = c.flops ? static_cast<const Workload&>(flops) : quadratic;
@@ -123,9 +124,13 @@ std::string fingerprint(const Policy& policy, const std::vector<GlobalBatch>& ba
   const auto add = [&text](std::int64_t number) { text.append(std::to_string(number)).append(" "); };
   Plan plan;
   try {
-    plan = make_plan(policy, {batches, c.options, workload});
+    plan = make_plan(policy, {batches, c.options, workload, sink});
   } catch (const UserError&) {
     return "refused";
+  }
+  if (sink != nullptr) {
+    CHECK(plan.steps.empty());
+    plan.steps = taken;
   }
   for (const Step& step : plan.steps) {
     text += step.tail ? "\ntail " : "\n";
@@ -158,6 +163,37 @@ bool solves(const Policy& policy) {
 }
 
 }  // namespace
+
+TEST_CASE("A sink gets the steps of the plan, and gets them while the policy packs if it streams") {
+  SplitMix64 random(3);
+  std::vector<std::vector<std::int64_t>> lengths(7);
+  for (std::vector<std::int64_t>& batch : lengths) batch = random_lengths(random, 12, 40);
+  const std::vector<GlobalBatch> batches = document_batches(lengths);
+  std::set<std::string_view> seen;
+  for (const Policy& policy : packing_policies()) {
+    if (solves(policy) && !solver_available()) continue;
+    for (const Case& base : solves(policy) ? std::vector{bases().front()} : bases())
+      for (const std::size_t block : {1, 3, 100}) {
+        CAPTURE(policy.name);
+        CAPTURE(block);
+        std::vector<Step> taken;
+        std::size_t most = 0;
+        const StepSink sink{block, [&](std::vector<Step>& steps) {
+                              most = std::max(most, steps.size());
+                              taken.insert(taken.end(), steps.begin(), steps.end());
+                            }};
+        const std::string whole = fingerprint(policy, batches, base);
+        if (whole == "refused") continue;
+        CHECK(fingerprint(policy, batches, base, &sink, taken) == whole);
+        CHECK(most == (policy.streams ? std::min(block, taken.size()) : taken.size()));
+        if (policy.streams && taken.size() > block) seen.insert(policy.name);
+      }
+  }
+  for (const Policy& policy : packing_policies()) {
+    CAPTURE(policy.name);
+    if (policy.streams) CHECK(seen.contains(policy.name));
+  }
+}
 
 TEST_CASE("a key that a policy's row does not name changes no plan, and each that it names changes some" *
           doctest::test_suite("figures")) {

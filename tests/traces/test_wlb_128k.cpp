@@ -63,7 +63,7 @@ double imbalance_of(const Step& step, const LatencyModel& model) {
 }
 
 // Mean steps between a token's arrival (the batch that holds it) and its execution.
-double delay_of(const Plan& plan, const std::vector<GlobalBatch>& batches) {
+double delay_of(const Plan& plan, const Batches& batches) {
   std::vector<std::pair<std::pair<std::int64_t, std::int64_t>, std::size_t>> arrival;
   for (std::size_t batch = 0; batch < batches.size(); ++batch)
     for (const Slice& slice : batches[batch].slices)

@@ -419,7 +419,7 @@ std::vector<std::pair<std::int64_t, std::int64_t>> cuts_of(const Plan& plan) {
 }
 
 // The study's batches with every slice cut into the plan's pieces.
-std::vector<GlobalBatch> cut_batches(const std::vector<GlobalBatch>& batches, const Plan& plan) {
+std::vector<GlobalBatch> cut_batches(const Batches& batches, const Plan& plan) {
   const auto cuts = cuts_of(plan);
   std::vector<GlobalBatch> cut(batches.size());
   for (std::size_t b = 0; b < batches.size(); ++b)

@@ -25,10 +25,10 @@ Picoseconds seconds_of(const PolicyResult& row, int step) {
 
 // Full steps in order of time, or all steps if none is full.
 std::vector<int> steps_by_time(const PolicyResult& row) {
-  const bool any_full = std::find(row.tail.begin(), row.tail.end(), char{0}) != row.tail.end();
+  const bool any_full = !std::ranges::all_of(row.steps, [](const StepFigures& s) { return s.plan.tail; });
   std::vector<int> steps;
   for (int i = 0; i < static_cast<int>(row.steps.size()); ++i)
-    if (!any_full || row.tail[at(i)] == 0) steps.push_back(i);
+    if (!any_full || !row.steps[at(i)].plan.tail) steps.push_back(i);
   std::ranges::stable_sort(steps, {}, [&](int i) { return seconds_of(row, i); });
   return steps;
 }
@@ -286,7 +286,7 @@ void add_details(const StudyRow& row, const ShardRule& rule, const RunStudyOptio
 
 void show_slowest_step(const StudyRow& row, const ShardRule& rule, const RunStudyOptions& options,
                        const PolicyResult& result) {
-  const auto makespan = [](const StepResult& step) { return step.times.makespan; };
+  const auto makespan = [](const StepFigures& step) { return step.times.makespan; };
   const auto slowest = std::ranges::max_element(result.steps, {}, makespan);
   if (slowest == result.steps.end()) return;
   const auto number = static_cast<std::size_t>(slowest - result.steps.begin());

@@ -1,6 +1,7 @@
 #include "sim/study/row/pipeline.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "policies/base/error.h"
@@ -13,9 +14,9 @@
 namespace equipoise {
 namespace {
 
-double seconds_per_token_of(const std::vector<StepResult>& steps) {
+double seconds_per_token_of(const std::vector<StepFigures>& steps) {
   double seconds = 0, tokens = 0;
-  for (const StepResult& step : steps) {
+  for (const StepFigures& step : steps) {
     seconds += to_seconds(step.times.makespan);
     tokens += static_cast<double>(step.work.tokens);
   }
@@ -24,7 +25,7 @@ double seconds_per_token_of(const std::vector<StepResult>& steps) {
 
 // How a row ends, without the parts that only a shown row needs. `trial` comes from trial_options.
 RowEnd try_row(StudyRow row, const RunStudyOptions& trial, Until until = Until::first_that_does_not_fit) {
-  const std::vector<StepResult> steps = simulate_row(row, trial, until).ran.steps;
+  const std::vector<StepFigures> steps = simulate_row(row, trial, until).ran.steps;
   const bool runs = !row.no_room && all_fit(steps, row.models->memory.room_bytes());
   return {runs ? RowStatus::ok : RowStatus::oom, seconds_per_token_of(steps)};
 }
@@ -212,8 +213,17 @@ SimulatedRow simulate_row(StudyRow& row, const RunStudyOptions& options, Until u
   // A policy that searches by simulation packs by its own clock here.
   const bool by_clock = until == Until::first_that_does_not_fit && row.run.policy().packs_for_time;
   if (by_clock) row.workload = workload_of(row);
-  result.planned = by_clock ? pack_row(row, PlanPrices()) : pack_row(row, options);
-  result.ran = simulate_plan(row, result.planned.plan, options, until);
+  // The search before the plan may change the row, so the simulator is made with the first steps.
+  std::optional<PlanSimulator> simulator;
+  std::vector<Step> kept;
+  const StepSink sink{steps_of_block(options), [&](std::vector<Step>& steps) {
+                        if (!simulator) simulator.emplace(row, options, until);
+                        simulator->simulate(steps);
+                        if (options.keeps_steps()) std::ranges::move(steps, std::back_inserter(kept));
+                      }};
+  result.planned = by_clock ? pack_row(row, PlanPrices(), &sink) : pack_row(row, options, &sink);
+  result.ran = simulator->finish();
+  result.planned.plan.steps = std::move(kept);
   return result;
 }
 

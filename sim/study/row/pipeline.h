@@ -5,7 +5,7 @@
 // plans, and ranks that really run a row take its plan, so they call the stages themselves:
 //   prepare   ready_row                   its plan's file, the models of its layout   (study_row.h)
 //   plan      derive_sizes, pack_row      what memory decides, then the policy        (plan_row.h)
-//   simulate  simulate_plan               all steps, under the row's sharding rule    (simulate.h)
+//   simulate  PlanSimulator               all steps, under the row's sharding rule    (simulate.h)
 //   judge     describe_row                metrics, memory, and why it did not run     (judge.h)
 //   advise    smallest_change             what would make it run                      (fit.h)
 //   details   add_details                 its timelines and what the page shows       (details.h)
@@ -34,8 +34,9 @@ void resolve_recompute(StudyRow& row, const RunStudyOptions& trial);
 StudyRow ready_row(const Study& study, const StudyInputs& inputs, const PolicyRun& entry,
                    const RunStudyOptions& trial);
 
-// Plans and simulates: both are empty where nothing fits (row.no_room). Throws UnplaceableDocument where the
-// policy cannot place a document, UserError where it refuses its options.
+// Plans and simulates: a block of steps is simulated as soon as it is planned, and then only its figures are
+// kept, unless options.keeps_steps(). Both are empty where nothing fits (row.no_room). Throws
+// UnplaceableDocument where the policy cannot place a document, UserError where it refuses its options.
 struct SimulatedRow {
   PlannedRow planned;
   SimulatedPlan ran;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 
 #include "policies/base/index.h"
 #include "policies/base/text.h"
@@ -98,29 +99,42 @@ void search_options(const PackingProblem& problem, const PlanPrices& prices, Pol
   if (run.policy().derives == Derives::groups) run.recompute_chosen = true;
 }
 
-// Chooses layers to recompute on each stage, if the row leaves that to memory. Returns the share of all.
-double choose_checkpoints(const StudyRow& row, Plan& plan) {
-  const RunModels& models = *row.models;
-  double recomputed = 0, all = 0;
-  std::vector<std::int32_t> sizes;
-  std::vector<std::int64_t> tokens;
-  Schedule schedule;
-  StepOptions options = row.step_options();
-  options.pairs = models.costs.basis.pairs_micro_batches();
-  for (Step& step : plan.steps)
-    for (Lane& lane : step.lanes) {
-      if (lane.micro_batches.empty()) continue;
-      row.schedule.make_into(schedule_input(lane.micro_batches, models.layout, options, sizes), schedule);
-      tokens.clear();
-      for (const MicroBatch& m : lane.micro_batches)
-        tokens.push_back(tokens_of_rank(m.tokens(), lane.context));
-      checkpoint_by_stage(models.memory, schedule, tokens, lane.context, lane.micro_batches);
-      for (const MicroBatch& m : lane.micro_batches)
-        for (const int layers : m.recompute_by_stage) recomputed += layers;
-      all += as_double(lane.micro_batches.size()) * models.costs.model().all_layers();
-    }
-  return recomputed / std::max(1.0, all);
-}
+// Chooses layers to recompute on each stage, if the row leaves that to memory.
+class Checkpoints {
+ public:
+  explicit Checkpoints(const StudyRow& row) : row_(row), options_(row.step_options()) {
+    options_.pairs = row.models->costs.basis.pairs_micro_batches();
+  }
+
+  void choose(std::vector<Step>& steps) {
+    for (Step& step : steps)
+      for (Lane& lane : step.lanes)
+        if (!lane.micro_batches.empty()) choose(lane);
+  }
+
+  // Of all layers of all micro-batches.
+  [[nodiscard]] double share() const { return recomputed_ / std::max(1.0, all_); }
+
+ private:
+  void choose(Lane& lane) {
+    const RunModels& models = *row_.models;
+    row_.schedule.make_into(schedule_input(lane.micro_batches, models.layout, options_, sizes_), schedule_);
+    tokens_.clear();
+    for (const MicroBatch& m : lane.micro_batches)
+      tokens_.push_back(tokens_of_rank(m.tokens(), lane.context));
+    checkpoint_by_stage(models.memory, schedule_, tokens_, lane.context, lane.micro_batches);
+    for (const MicroBatch& m : lane.micro_batches)
+      for (const int layers : m.recompute_by_stage) recomputed_ += layers;
+    all_ += as_double(lane.micro_batches.size()) * models.costs.model().all_layers();
+  }
+
+  const StudyRow& row_;
+  StepOptions options_;
+  double recomputed_ = 0, all_ = 0;
+  std::vector<std::int32_t> sizes_;
+  std::vector<std::int64_t> tokens_;
+  Schedule schedule_;
+};
 
 // Whether the sharding rule fills documents up to 2 x CP tokens, which the policy has to count. Documents
 // that a window has cut are packed as they are: the window is full without padding.
@@ -170,24 +184,20 @@ Plan plan_of(const StudyRow& row, const PackingProblem& problem, Notes& notes) {
              row.documents, run, odd);
   add_about(notes, run.label, odd);
   Plan plan = *run.plan;
-  order_micro_batches(plan, run.pack.order, problem.workload);
+  order_micro_batches(plan.steps, run.pack.order, problem.workload);
+  if (problem.sink == nullptr) return plan;
+  problem.sink->take(plan.steps);
+  plan.steps.clear();
   return plan;
 }
 
-void note_plan(const DocumentSet& documents, const PolicyRun& run, const Plan& plan, Notes& notes) {
+void note_plan(const DocumentSet& documents, const PolicyRun& run, const PlannedRow& planned, Notes& notes) {
+  const Plan& plan = planned.plan;
   const std::int64_t dropped = sum_of(plan.dropped, &Slice::tokens);
   if (!plan.dropped.empty())
     notes.push_back({"slices_dropped", run.label, {{"slices", plan.dropped.size()}, {"tokens", dropped}}});
   add_about(notes, run.label, plan.notes);
-  const auto pads = [](const MicroBatch& m) { return m.pad_each_to > 0; };
-  const auto alone = [](const MicroBatch& m) { return m.slices.size() < 2; };
-  bool padded = false, all_alone = true;
-  for (const Step& step : plan.steps)
-    for (const Lane& lane : step.lanes) {
-      padded = padded || std::any_of(lane.micro_batches.begin(), lane.micro_batches.end(), pads);
-      all_alone = all_alone && std::all_of(lane.micro_batches.begin(), lane.micro_batches.end(), alone);
-    }
-  if (padded && all_alone) notes.push_back({"nothing_padded", run.label, {}});
+  if (planned.facts.pads && planned.facts.all_alone) notes.push_back({"nothing_padded", run.label, {}});
   if (run.policy().places_documents && !run.says("bucket_size") && run.pack.context > 1 &&
       run.pack.bucket_size >= longest_of(documents))
     notes.push_back({"bucket_holds_longest", run.label, {}});
@@ -244,27 +254,37 @@ void derive_sizes(StudyRow& row, bool ignore_memory) {
   row.no_room.reset();
 }
 
-PlannedRow pack_row(StudyRow& row, const PlanPrices& prices) {
+PlannedRow pack_row(StudyRow& row, const PlanPrices& prices, const StepSink* sink) {
   PlannedRow planned;
-  const PackingProblem problem{row.documents.batches, row.run.pack, *row.workload};
   const bool searches = row.run.policy().search.is_open_in(row.run.pack);
   const auto begin = std::chrono::steady_clock::now();
-  search_options(problem, prices, row.run, planned.notes);
-  const std::chrono::duration<double, std::milli> searched = std::chrono::steady_clock::now() - begin;
-  planned.plan = plan_of(row, problem, planned.notes);
-  // A policy costs its search, too, of which every step gets an equal share.
-  if (searches)
-    for (Step& step : planned.plan.steps)
-      step.pack_ms += searched.count() / as_double(planned.plan.steps.size());
-  if (row.models != nullptr && chooses_checkpoints(row))
-    row.note({"recompute_by_stage", "", {{"share", choose_checkpoints(row, planned.plan)}}});
-  for (const Step& step : planned.plan.steps) planned.pack_ms += step.pack_ms;
-  planned.pack_ms /= static_cast<double>(std::max<std::size_t>(1, row.documents.batches.size()));
-  note_plan(row.documents, row.run, planned.plan, planned.notes);
+  search_options({row.documents.batches, row.run.pack, *row.workload}, prices, row.run, planned.notes);
+  const std::chrono::duration<double, std::milli> spent = std::chrono::steady_clock::now() - begin;
+  const double searched = searches ? spent.count() : 0;
+  const auto batches = static_cast<double>(std::max<std::size_t>(1, row.documents.batches.size()));
+  std::optional<Checkpoints> checkpoints;
+  if (row.models != nullptr && chooses_checkpoints(row)) checkpoints.emplace(row);
+  const auto take = [&](std::vector<Step>& steps) {
+    if (checkpoints) checkpoints->choose(steps);
+    for (Step& step : steps) {
+      planned.pack_ms += step.pack_ms;
+      step.pack_ms += searched / batches;  // a policy costs its search, too
+      planned.facts.add(step, row.run);
+    }
+    if (sink != nullptr) sink->take(steps);
+  };
+  const StepSink own{sink != nullptr ? sink->block : 0, take};
+  planned.plan =
+      plan_of(row, {row.documents.batches, row.run.pack, *row.workload, sink != nullptr ? &own : nullptr},
+              planned.notes);
+  if (sink == nullptr) take(planned.plan.steps);
+  if (checkpoints) row.note({"recompute_by_stage", "", {{"share", checkpoints->share()}}});
+  planned.pack_ms = (planned.pack_ms + searched) / batches;
+  note_plan(row.documents, row.run, planned, planned.notes);
   return planned;
 }
 
-PlannedRow pack_row(StudyRow& row, const RunStudyOptions& options) {
+PlannedRow pack_row(StudyRow& row, const RunStudyOptions& options, const StepSink* sink) {
   row.workload = workload_of(row);
   // Stage fidelity chooses groups.
   const RunStudyOptions quick = trial_options(options);
@@ -273,12 +293,14 @@ PlannedRow pack_row(StudyRow& row, const RunStudyOptions& options) {
     return [&row, trial, &by](const Plan& plan) {
       if (!chooses_checkpoints(row)) return trial(row, plan, by);
       Plan checkpointed = plan;
-      choose_checkpoints(row, checkpointed);
+      Checkpoints(row).choose(checkpointed.steps);
       return trial(row, checkpointed, by);
     };
   };
-  return pack_row(row, {price(trial_seconds, options), price(trial_seconds_that_fit, quick),
-                        price(trial_steps_that_fit, quick), layers_of_groups(row), degrees_of_lanes(row)});
+  return pack_row(row,
+                  {price(trial_seconds, options), price(trial_seconds_that_fit, quick),
+                   price(trial_steps_that_fit, quick), layers_of_groups(row), degrees_of_lanes(row)},
+                  sink);
 }
 
 std::int64_t longest_of(const DocumentSet& documents) {

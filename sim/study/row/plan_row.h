@@ -12,6 +12,7 @@
 
 #include "policies/plan.h"
 #include "policies/policy.h"
+#include "sim/study/plan_facts.h"
 #include "sim/study/row/study_row.h"
 #include "sim/study/run_options.h"
 
@@ -42,18 +43,19 @@ std::function<int(std::int64_t length, int degree)> layers_of_groups(const Study
 std::vector<int> degrees_of_lanes(const StudyRow& row);
 
 struct PlannedRow {
-  Plan plan;
+  Plan plan;           // without steps if a sink takes them
+  PlanFacts facts;     // of all its steps
   double pack_ms = 0;  // measured, as a mean per global batch
   Notes notes;         // for the user, with the row's label
 };
 
 // Packs; puts what was searched into row.run. Throws UnplaceableDocument where the policy cannot place a
 // document, UserError where it refuses its options. A search that needs a memory model is skipped where
-// `prices` has none.
-PlannedRow pack_row(StudyRow& row, const PlanPrices& prices);
+// `prices` has none. `sink`: as make_plan has it, after the search.
+PlannedRow pack_row(StudyRow& row, const PlanPrices& prices, const StepSink* sink = nullptr);
 
 // The same by the row's own workload, with simulated steps as prices.
-PlannedRow pack_row(StudyRow& row, const RunStudyOptions& options);
+PlannedRow pack_row(StudyRow& row, const RunStudyOptions& options, const StepSink* sink = nullptr);
 
 // Tokens of the longest slice.
 std::int64_t longest_of(const DocumentSet& documents);

@@ -1,7 +1,5 @@
 #include "sim/study/row/runs_in.h"
 
-#include <algorithm>
-
 #include "sim/study/read/policy_run.h"
 
 namespace equipoise {
@@ -10,25 +8,8 @@ namespace {
 // Presets that are no training framework: kernels alone, and the ranks of `execute`, which run every plan.
 constexpr std::string_view kNoFramework = "none execution ";
 
-bool has_work(const Lane& lane) {
-  return std::ranges::any_of(lane.micro_batches, [](const MicroBatch& m) { return !m.slices.empty(); });
-}
-
-bool any_micro_batch(const Plan& plan, bool (*has)(const MicroBatch&)) {
-  for (const Step& step : plan.steps)
-    for (const Lane& lane : step.lanes)
-      if (std::ranges::any_of(lane.micro_batches, has)) return true;
-  return false;
-}
-bool depends_on_chunks(const MicroBatch& m) {
-  return m.chunk.count > 1;
-}
-bool keeps_documents_local(const MicroBatch& m) {
-  return std::ranges::any_of(m.placement, [](int rank) { return rank != kDistributed; });
-}
-
 bool chooses_degrees(const PolicyResult& row) {
-  if (!row.plan.steps.empty()) return !other_degrees(row.plan, row.layout).empty();
+  if (row.facts.steps > 0) return !other_degrees(row).empty();
   const Policy& policy = row.run.policy();
   return policy.chooses_degrees || policy.derives == Derives::groups;
 }
@@ -40,9 +21,8 @@ Notes needs_of(const FrameworkRuns& framework, const Study& study, const PolicyR
   const int pipeline = study.layout.pipeline;
   if (chooses_degrees(row) && !(pipeline == 1 && lists(framework.degrees, row.run.name)))
     needs.push_back({"needs_degrees", "", {}});
-  if (any_micro_batch(row.plan, depends_on_chunks)) needs.push_back({"needs_chunks", "", {}});
-  if (study.layout.context > 1 && any_micro_batch(row.plan, keeps_documents_local))
-    needs.push_back({"needs_placement", "", {}});
+  if (row.facts.has_chunks) needs.push_back({"needs_chunks", "", {}});
+  if (study.layout.context > 1 && row.facts.has_local) needs.push_back({"needs_placement", "", {}});
   if (pipeline > 1 && schedule != study.schedule && !lists(framework.schedules, schedule))
     needs.push_back({"needs_schedule", "", {{"schedule", schedule}}});
   if (study.layout.context > 1 && !lists(kShardsOfLoaders, row.run.shard))
@@ -55,12 +35,9 @@ Notes needs_of(const FrameworkRuns& framework, const Study& study, const PolicyR
 
 }  // namespace
 
-std::set<int> other_degrees(const Plan& plan, const Layout& layout) {
-  std::set<int> degrees;
-  for (const Step& step : plan.steps)
-    for (const Lane& lane : step.lanes)
-      if (has_work(lane)) degrees.insert(lane.context);
-  degrees.erase(layout.context);
+std::set<int> other_degrees(const PolicyResult& row) {
+  std::set<int> degrees = row.facts.degrees;
+  degrees.erase(row.layout.context);
   return degrees;
 }
 

@@ -8,7 +8,7 @@
 namespace equipoise {
 
 // CP degrees of lanes with work that differ from the layout's.
-std::set<int> other_degrees(const Plan& plan, const Layout& layout);
+std::set<int> other_degrees(const PolicyResult& row);
 
 // Fills in runs_in and needs, by the row's plan where it has one. What all rows share, such as the study's
 // own schedule and form of context parallelism, is a choice of the study and does not count.

@@ -6,6 +6,7 @@
 #include <memory>
 #include <utility>
 
+#include "policies/base/error.h"
 #include "policies/base/index.h"
 #include "policies/base/parallel.h"
 
@@ -63,97 +64,189 @@ StepResult StepRunner::simulate(const Step& step, std::size_t number) {
   return op_ ? op_->run(step, static_cast<std::int64_t>(number)) : stage_->run(step);
 }
 
-bool fits(const StepWork& step, double capacity_bytes) {
+bool fits(const WorkSums& step, double capacity_bytes) {
   return step.peak.parts.total() <= capacity_bytes && !step.bucket_broken;
 }
 
-bool all_fit(const std::vector<StepResult>& steps, double capacity_bytes) {
-  return std::ranges::all_of(steps, [&](const StepResult& s) { return fits(s.work, capacity_bytes); });
+bool all_fit(const std::vector<StepFigures>& steps, double capacity_bytes) {
+  return std::ranges::all_of(steps, [&](const StepFigures& s) { return fits(s.work, capacity_bytes); });
 }
 
 int threads_of_step(int jobs, std::size_t steps) {
   return std::max(1, jobs / static_cast<int>(std::max<std::size_t>(1, steps)));
 }
 
-static double total_seconds(const std::vector<StepResult>& steps) {
-  double sum = 0;
-  for (const StepResult& s : steps) sum += to_seconds(s.times.makespan);
-  return sum;
+static int threads_of_row(const RunStudyOptions& options) {
+  return options.row != nullptr ? options.row->count() : std::max(1, options.jobs);
 }
 
-// Steps are independent: each worker has its own simulator.
-static std::vector<StepResult> simulate_steps(const StudyRow& row, const Plan& plan, const ShardRule& rule,
-                                              const RunStudyOptions& options, Until until) {
-  const int jobs = options.row != nullptr ? options.row->count() : std::max(1, options.jobs);
-  StepOptions of_step = row.step_options();
-  of_step.record_gpus = options.record_gpus;
-  const std::size_t steps = plan.steps.size();
-  std::vector<StepResult> results(steps);
-  std::vector<std::unique_ptr<StepRunner>> simulators(static_cast<std::size_t>(jobs));
-  std::atomic<bool> full = false;
-  std::atomic<std::size_t> done = 0;
+std::size_t steps_of_block(const RunStudyOptions& options) {
+  constexpr std::size_t kFewest = 64, kOfThread = 16;
+  if (options.steps_of_block > 0) return options.steps_of_block;
+  return std::max(kFewest, kOfThread * static_cast<std::size_t>(threads_of_row(options)));
+}
+
+// Simulates blocks of steps by one rule, which it refers to. Steps are independent: each worker has its own
+// simulator.
+class BlockRunner {
+ public:
+  BlockRunner(const StudyRow& row, const ShardRule& rule, const RunStudyOptions& options, Until until)
+      : row_(row),
+        rule_(rule),
+        options_(options),
+        until_(until),
+        of_step_(row.step_options()),
+        simulators_(static_cast<std::size_t>(threads_of_row(options))) {
+    of_step_.record_gpus = options.record_gpus;
+  }
+
+  // Calls keep(i, result) for every step of the block that runs, on several threads. `first`: the number of
+  // its first step.
+  void run(const std::vector<Step>& block, std::size_t first,
+           const std::function<void(std::size_t, StepResult)>& keep) {
+    const int threads = threads_of_step(threads_of_row(options_), block.size());
+    const auto simulate = [&](int worker, std::size_t i) {
+      end_if_stopped(options_);
+      if (until_ == Until::first_that_does_not_fit && full_) return;
+      StepResult result = simulator_of(worker, threads).simulate(block[i], first + i);
+      ++done_;
+      if (!fits(result.work, row_.models->memory.room_bytes())) full_ = true;
+      keep(i, std::move(result));
+    };
+    if (options_.row != nullptr)
+      options_.row->for_each(block.size(), simulate);
+    else
+      parallel_for(threads_of_row(options_), block.size(), simulate);
+  }
+
+ private:
   // Only one worker reports, so that none waits for the terminal.
-  const auto report = [&](double share_of_step) {
-    if (options.progress_of_row)
-      options.progress_of_row((static_cast<double>(done) + share_of_step) / static_cast<double>(steps));
-  };
-  const int threads = threads_of_step(jobs, steps);
-  const auto simulate = [&](int worker, std::size_t i) {
-    end_if_stopped(options);
-    if (until == Until::first_that_does_not_fit && full) return;
-    auto& simulator = simulators[at(worker)];
-    if (!simulator)
-      simulator = worker == 0
-                      ? std::make_unique<StepRunner>(row, rule, of_step, options.steps, threads, report)
-                      : std::make_unique<StepRunner>(row, rule, of_step, options.steps, threads);
-    results[i] = simulator->simulate(plan.steps[i], i);
-    ++done;
-    if (!fits(results[i].work, row.models->memory.room_bytes())) full = true;
-  };
-  if (options.row != nullptr)
-    options.row->for_each(steps, simulate);
-  else
-    parallel_for(jobs, steps, simulate);
-  return results;
+  StepRunner& simulator_of(int worker, int threads) {
+    std::unique_ptr<StepRunner>& own = simulators_[at(worker)];
+    if (own) return *own;
+    std::function<void(double)> progress;
+    if (worker == 0 && options_.progress_of_row) progress = [this](double share) { report(share); };
+    own = std::make_unique<StepRunner>(row_, rule_, of_step_, options_.steps, threads, std::move(progress));
+    return *own;
+  }
+
+  // As a rule, a plan has as many steps as there are batches.
+  void report(double share_of_step) const {
+    const double done = static_cast<double>(done_) + share_of_step;
+    options_.progress_of_row(done / std::max(done, static_cast<double>(row_.documents.batches.size())));
+  }
+
+  const StudyRow& row_;
+  const ShardRule& rule_;
+  const RunStudyOptions& options_;
+  Until until_;
+  StepOptions of_step_;
+  std::vector<std::unique_ptr<StepRunner>> simulators_;  // by worker
+  std::atomic<bool> full_ = false;
+  std::atomic<std::size_t> done_ = 0;
+};
+
+namespace {
+
+double total_seconds(const SimulatedPlan& ran) {
+  return sum_of(ran.steps, [](const StepFigures& step) { return to_seconds(step.times.makespan); });
 }
 
-SimulatedPlan simulate_plan(const StudyRow& row, const Plan& plan, const RunStudyOptions& options,
-                            Until until) {
-  const auto simulated = [&](std::string_view shard) {
-    const ShardRule rule = row.rule(shard);
-    return SimulatedPlan{std::string(shard), rule, simulate_steps(row, plan, rule, options, until)};
-  };
-  if (row.run.rule().choice != ShardChoice::static_best) return simulated(row.run.shard);
-  const MemoryModel& memory = row.models->memory;
-  SimulatedPlan first = simulated("per-sequence"), other = simulated("per-document");
+// The seconds of each step of a trial; if it `must_fit`, infinite where it does not leave the headroom free.
+std::vector<double> trial_steps(const StudyRow& row, const Plan& plan, const RunStudyOptions& options,
+                                Until until, bool must_fit) {
+  const ShardRule rule = row.trial_rule();
+  std::vector<double> seconds(plan.steps.size());
+  BlockRunner(row, rule, options, until).run(plan.steps, 0, [&](std::size_t i, const StepResult& step) {
+    seconds[i] = must_fit && !fits(step.work, row.models->memory.room_bytes())
+                     ? std::numeric_limits<double>::infinity()
+                     : to_seconds(step.times.makespan);
+  });
+  return seconds;
+}
+
+bool sees_whole_set(const PolicyRun& run) {
+  return run.has_plan_file() ? run.plan->sees_whole_set : run.policy().sees_whole_set;
+}
+
+}  // namespace
+
+void SimulatedPlan::add(const Step& step, StepFigures figures) {
+  if (const double bytes = figures.work.peak.parts.total(); bytes > most_bytes) {
+    most_bytes = bytes;
+    fullest = step;
+  }
+  steps.push_back(std::move(figures));
+}
+
+// The row's plan by one rule.
+struct PlanSimulator::ByRule {
+  ByRule(const StudyRow& row, std::string_view shard, const RunStudyOptions& options, Until until)
+      : plan{std::string(shard), row.rule(shard), {}, {}}, runner(row, plan.rule, options, until) {}
+
+  SimulatedPlan plan;
+  BlockRunner runner;
+};
+
+PlanSimulator::PlanSimulator(const StudyRow& row, const RunStudyOptions& options, Until until) : row_(row) {
+  if (!sees_whole_set(row.run)) arrivals_.emplace(row.documents.batches);
+  const bool both = row.run.rule().choice == ShardChoice::static_best;
+  rules_.push_back(std::make_unique<ByRule>(row, both ? "per-sequence" : row.run.shard, options, until));
+  if (both) rules_.push_back(std::make_unique<ByRule>(row, "per-document", options, until));
+}
+
+PlanSimulator::~PlanSimulator() = default;
+
+void PlanSimulator::simulate(const std::vector<Step>& block) {
+  if (refused_) return;
+  const Arrivals* const arrivals = arrivals_ ? &*arrivals_ : nullptr;
+  try {
+    for (const std::unique_ptr<ByRule>& by : rules_) {
+      const std::size_t first = by->plan.steps.size();
+      std::vector<StepFigures> figures(block.size());
+      by->runner.run(block, first, [&](std::size_t i, StepResult result) {
+        figures[i] = step_figures(block[i], first + i, arrivals, std::move(result));
+      });
+      for (std::size_t i = 0; i < block.size(); ++i) by->plan.add(block[i], std::move(figures[i]));
+    }
+  } catch (const UserError&) {
+    refused_ = std::current_exception();
+  }
+}
+
+SimulatedPlan PlanSimulator::finish() {
+  if (refused_) std::rethrow_exception(refused_);
+  SimulatedPlan& first = rules_.front()->plan;
+  if (rules_.size() == 1) return std::move(first);
+  SimulatedPlan& other = rules_.back()->plan;
+  const MemoryModel& memory = row_.models->memory;
   const auto fit = [&](const SimulatedPlan& ran) {
     return all_fit(ran.steps, memory.room_bytes()) ? 2 : all_fit(ran.steps, memory.capacity_bytes()) ? 1 : 0;
   };
   const int fit_first = fit(first), fit_other = fit(other);
-  const bool stays = fit_first != fit_other ? fit_first > fit_other
-                                            : total_seconds(other.steps) >= total_seconds(first.steps);
-  return stays ? std::move(first) : std::move(other);
+  const bool stays =
+      fit_first != fit_other ? fit_first > fit_other : total_seconds(other) >= total_seconds(first);
+  return std::move(stays ? first : other);
+}
+
+SimulatedPlan simulate_plan(const StudyRow& row, const Plan& plan, const RunStudyOptions& options,
+                            Until until) {
+  PlanSimulator simulator(row, options, until);
+  simulator.simulate(plan.steps);
+  return simulator.finish();
 }
 
 double trial_seconds(const StudyRow& row, const Plan& plan, const RunStudyOptions& options) {
-  return total_seconds(simulate_steps(row, plan, row.trial_rule(), options, Until::all_steps));
+  return sum_of(trial_steps(row, plan, options, Until::all_steps, false));
 }
 
 double trial_seconds_that_fit(const StudyRow& row, const Plan& plan, const RunStudyOptions& options) {
-  const std::vector<StepResult> steps =
-      simulate_steps(row, plan, row.trial_rule(), options, Until::first_that_does_not_fit);
-  return all_fit(steps, row.models->memory.room_bytes()) ? total_seconds(steps)
-                                                         : std::numeric_limits<double>::infinity();
+  return sum_of(trial_steps(row, plan, options, Until::first_that_does_not_fit, true));
 }
 
 std::vector<double> trial_steps_that_fit(const StudyRow& row, const Plan& plan,
                                          const RunStudyOptions& options) {
-  std::vector<double> seconds;
-  for (const StepResult& step : simulate_steps(row, plan, row.trial_rule(), options, Until::all_steps))
-    seconds.push_back(fits(step.work, row.models->memory.room_bytes())
-                          ? to_seconds(step.times.makespan)
-                          : std::numeric_limits<double>::infinity());
-  return seconds;
+  return trial_steps(row, plan, options, Until::all_steps, true);
 }
 
 }  // namespace equipoise

@@ -1,14 +1,17 @@
-// Simulates the steps of a row's plan at the chosen fidelity: one by one, or all of them on all threads.
+// Simulates the steps of a row's plan at the chosen fidelity: one by one, or blocks of them on all threads.
 #pragma once
 
 #include <cstddef>
+#include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "policies/plan.h"
 #include "sim/cost/micro_batch_cost.h"
+#include "sim/metrics/step_figures.h"
 #include "sim/step/op_step_simulator.h"
 #include "sim/step/step_result.h"
 #include "sim/study/row/study_row.h"
@@ -32,21 +35,52 @@ class StepRunner {
 };
 
 // A trial ends at the first step that does not fit into the memory that choices may fill
-// (MemoryModel::room_bytes); the steps after it keep an empty result.
+// (MemoryModel::room_bytes); the steps after it keep empty figures.
 enum class Until { all_steps, first_that_does_not_fit };
 
-// The row's steps by its own sharding rule, and the rule that ran: static-best is the better of its two, one
-// that leaves the headroom free before one that only fits, that before one that does not, then the faster.
+// The steps of a plan, simulated by a sharding rule.
 struct SimulatedPlan {
   std::string shard;
   ShardRule rule;
-  std::vector<StepResult> steps;
+  std::vector<StepFigures> steps;
+  Step fullest;  // the first step that has the largest memory peak
+
+  double most_bytes = -1;  // its peak
+
+  void add(const Step& step, StepFigures figures);
 };
+
+// Simulates a row's plan as it is made: each block of its steps on all threads, by the row's own sharding
+// rule.
+class PlanSimulator {
+ public:
+  PlanSimulator(const StudyRow& row, const RunStudyOptions& options, Until until);
+  ~PlanSimulator();
+
+  // The next steps. What a schedule refuses is thrown by `finish`, since a policy may refuse its documents
+  // first.
+  void simulate(const std::vector<Step>& block);
+  // static-best is the better of its two rules: one that leaves the headroom free before one that only fits,
+  // that before one that does not, then the faster.
+  SimulatedPlan finish();
+
+ private:
+  struct ByRule;
+  const StudyRow& row_;
+  std::optional<Arrivals> arrivals_;  // none if the policy sees the whole set
+  std::vector<std::unique_ptr<ByRule>> rules_;
+  std::exception_ptr refused_;
+};
+
+// The same for a plan that has its steps.
 SimulatedPlan simulate_plan(const StudyRow& row, const Plan& plan, const RunStudyOptions& options,
                             Until until);
 
-bool fits(const StepWork& step, double capacity_bytes);
-bool all_fit(const std::vector<StepResult>& steps, double capacity_bytes);
+// Steps that a row's simulator takes at a time: enough to keep all threads busy.
+std::size_t steps_of_block(const RunStudyOptions& options);
+
+bool fits(const WorkSums& step, double capacity_bytes);
+bool all_fit(const std::vector<StepFigures>& steps, double capacity_bytes);
 
 // What a search of a plan's options minimises: the seconds of all its steps, by the row's trial rule.
 double trial_seconds(const StudyRow& row, const Plan& plan, const RunStudyOptions& options);

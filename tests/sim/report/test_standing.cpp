@@ -19,7 +19,7 @@ PolicyResult row_of(const std::string& label, const std::vector<Picoseconds>& ti
   PolicyResult row;
   row.run.label = label;
   for (const Picoseconds time : times) {
-    StepResult step;
+    StepFigures step;
     step.work.tokens = kTokens;
     step.times.makespan = time;
     row.metrics.seconds += to_seconds(time);

@@ -34,7 +34,7 @@ PolicyResult row_of(const json& policy, const json& patch = json::object()) {
 
 double seconds_of(const PolicyResult& row) {
   double sum = 0;
-  for (const StepResult& step : row.steps) sum += to_seconds(step.times.makespan);
+  for (const StepFigures& step : row.steps) sum += to_seconds(step.times.makespan);
   return sum;
 }
 

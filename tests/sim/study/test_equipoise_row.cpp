@@ -38,7 +38,7 @@ json random_study(SplitMix64& random) {
 
 double seconds_of(const PolicyResult& row) {
   double seconds = 0;
-  for (const StepResult& step : row.steps) seconds += to_seconds(step.times.makespan);
+  for (const StepFigures& step : row.steps) seconds += to_seconds(step.times.makespan);
   return seconds;
 }
 
@@ -105,7 +105,7 @@ TEST_CASE(
     options.find_fits = false;
     const std::vector<PolicyResult> rows = run_study(study, load_inputs(study), options).policies;
     if (rows.front().status != RowStatus::ok) continue;
-    for (const StepResult& step : rows.front().steps) CHECK_FALSE(step.work.unsynchronized_lanes);
+    for (const StepFigures& step : rows.front().steps) CHECK_FALSE(step.work.unsynchronized_lanes);
     for (const Step& step : rows.front().plan.steps)
       for (const Lane& lane : step.lanes)
         cut += std::ranges::any_of(lane.micro_batches, [](const MicroBatch& m) { return m.chunk.count > 1; });

@@ -119,6 +119,29 @@ TEST_CASE("The memory of a run with contention is estimated within a factor of t
   check_memory(file, options_of(Fidelity::op, true));
 }
 
+TEST_CASE("A step of a long study takes memory for its figures, not for its documents") {
+  for (const std::string policy : {"plain", "wlb-llm", "lpt"}) {
+    CAPTURE(policy);
+    nlohmann::json file = with_policy({{"name", policy}});
+    file["trace"] = {{"distribution", "wlb-128k"}, {"documents", 3000}, {"repeat", true}};
+    file["batch"]["sequences_per_step"] = 64;
+    std::int64_t documents = 0;
+    const auto peak_with = [&](int steps) {
+      file["batch"]["steps"] = steps;
+      const Study study = parse(file);
+      return peak_of([&] {
+        const StudyInputs inputs = load_inputs(study);
+        documents = inputs.documents.documents / steps;
+        CHECK(run_study(study, inputs, options_of(Fidelity::stage)).policies.front().simulated());
+      });
+    };
+    const double few = peak_with(300), many = peak_with(900);
+    // A vector of figures that grows has up to three times their size for a moment.
+    CHECK((many - few) / 600 < 3 * sizeof(StepFigures) + 200);
+    CHECK(static_cast<double>(documents) * sizeof(Slice) > 3 * sizeof(StepFigures) + 200);
+  }
+}
+
 TEST_CASE("Slices that are carried from step to step count in the size of a plan") {
   // 4 bins of 16 tokens place 64 of the 512 tokens of a step: 8 times as many steps list the rest.
   nlohmann::json file = with_policy({{"name", "wlb"}, {"max_tokens", 16}, {"oversize", "split"}});
@@ -185,6 +208,7 @@ TEST_CASE("What is over a limit is refused with the estimate and what raises it"
   const StudyInputs inputs = load_inputs(study);
   const auto refused = [&](double gigabytes) -> std::string {
     RunStudyOptions options;
+    options.keep_plans = true;
     try {
       check_estimate(study, inputs.documents, options, memory_limit(gigabytes));
     } catch (const UserError& e) {

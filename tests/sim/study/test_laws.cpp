@@ -153,9 +153,9 @@ struct Steps {
   double held = 0;
 };
 
-Steps steps_of(const std::vector<StepResult>& results) {
+Steps steps_of(const std::vector<StepFigures>& results) {
   Steps steps;
-  for (const StepResult& result : results) {
+  for (const StepFigures& result : results) {
     steps.times.push_back(result.times.makespan);
     steps.held = std::max(steps.held, result.work.peak.parts.total());
   }
@@ -250,7 +250,7 @@ double seconds_with(json file, double memory_GB) {
   file["cluster"]["memory_GB"] = memory_GB;
   const PolicyResult row = planned(file);
   double seconds = 0;
-  for (const StepResult& step : row.steps) seconds += to_seconds(step.times.makespan);
+  for (const StepFigures& step : row.steps) seconds += to_seconds(step.times.makespan);
   return row.status == RowStatus::ok ? seconds : HUGE_VAL;
 }
 

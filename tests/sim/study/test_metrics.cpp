@@ -40,6 +40,14 @@ std::vector<GlobalBatch> batches_of(const Plan& plan) {
   return batches;
 }
 
+std::vector<StepFigures> figures_of(const Plan& plan, const std::vector<StepResult>& results) {
+  const Arrivals arrivals(batches_of(plan));
+  std::vector<StepFigures> figures;
+  for (std::size_t k = 0; k < results.size(); ++k)
+    figures.push_back(step_figures(plan.steps[k], k, &arrivals, results[k]));
+  return figures;
+}
+
 StepResult result_of(double seconds) {
   StepResult r;
   r.times.makespan = static_cast<Picoseconds>(seconds * kSecond);
@@ -79,7 +87,6 @@ ModelShape model() {
 
 TEST_CASE("Every metric of one step") {
   const Plan plan = two_micro_batches(1, false);
-  const std::vector<GlobalBatch> batches = batches_of(plan);
   std::vector<StepResult> results = {result_of(2)};
   // 2000 x 2001 / 2 = 2,001,000; 1000 x 1001 / 2 = 500,500, twice.
   results[0].work.causal_pairs = 2001000 + 2 * 500500;
@@ -87,7 +94,7 @@ TEST_CASE("Every metric of one step") {
   layout.tensor = 2;
   layout.pipeline = 2;
   const ModelShape shape = model();
-  const Metrics m = metrics_of({shape, layout, 1e9, batches, plan, results});
+  const Metrics m = metrics_of({shape, layout, 1e9, plan, figures_of(plan, results)});
   CHECK(m.step_seconds == 2.0);
   CHECK(m.tokens_per_second_per_gpu == 4000.0 / 2 / 4);
   // 6 x 2,080 matmul parameters x 4,000 tokens; 192 FLOPs a pair (12 x head dim 2 x 4 heads x 2 layers).
@@ -120,14 +127,14 @@ TEST_CASE("Every metric of one step") {
 
 TEST_CASE("Energy is watts times the time by kind, of all GPUs") {
   const Plan plan = two_micro_batches(2, true);
-  const std::vector<GlobalBatch> batches = batches_of(plan);
   std::vector<StepResult> results = {result_of(4), result_of(6)};
   for (StepResult& step : results) step.times.optimizer = kSecond / 4;
   Layout layout;
   layout.tensor = 2;
   layout.pipeline = 2;
   const ModelShape shape = model();
-  const MetricInputs inputs{shape, layout, 1e9, batches, plan, results};
+  const std::vector<StepFigures> figures = figures_of(plan, results);
+  const MetricInputs inputs{shape, layout, 1e9, plan, figures};
   Metrics m = metrics_of(inputs);
   CHECK(!m.joules_per_token);
   // A GPU of the first step: 1.5 s of attention; of 0.5 s of other compute three fifths in products; 0.25 s
@@ -169,10 +176,9 @@ TEST_CASE("A profile's power has all its kinds and its source, or is refused by 
 
 TEST_CASE("Tail steps count in time and tokens, not in means") {
   const Plan plan = two_micro_batches(3, true);
-  const std::vector<GlobalBatch> batches = batches_of(plan);
   std::vector<StepResult> results = {result_of(2), result_of(4), result_of(100)};
   const ModelShape shape = model();
-  const Metrics m = metrics_of({shape, Layout{}, 1e9, batches, plan, results});
+  const Metrics m = metrics_of({shape, Layout{}, 1e9, plan, figures_of(plan, results)});
   CHECK(m.step_seconds == 3.0);
   CHECK(m.seconds == doctest::Approx(106));
   CHECK(m.tokens == 12000);
@@ -185,20 +191,19 @@ TEST_CASE("An empty micro-batch counts in the imbalance degree with latency 0") 
   Plan plan = two_micro_batches(1, false);
   plan.steps[0].lanes.resize(2);
   plan.steps[0].lanes[1].micro_batches.resize(2);
-  const std::vector<GlobalBatch> batches = batches_of(plan);
   const std::vector<StepResult> results = {result_of(2)};
   const ModelShape shape = model();
-  CHECK(*metrics_of({shape, Layout{}, 1e9, batches, plan, results}).imbalance_degree == doctest::Approx(3));
+  CHECK(*metrics_of({shape, Layout{}, 1e9, plan, figures_of(plan, results)}).imbalance_degree ==
+        doctest::Approx(3));
 }
 
 TEST_CASE("Delays and what is carried are null for a policy that sees the whole set first") {
   Plan plan = two_micro_batches(2, false);
-  const std::vector<GlobalBatch> batches = batches_of(plan);
   const std::vector<StepResult> results = {result_of(2), result_of(2)};
   const ModelShape shape = model();
-  CHECK(metrics_of({shape, Layout{}, 1e9, batches, plan, results}).token_delay_mean == 0.0);
+  CHECK(metrics_of({shape, Layout{}, 1e9, plan, figures_of(plan, results)}).token_delay_mean == 0.0);
   plan.sees_whole_set = true;
-  const Metrics m = metrics_of({shape, Layout{}, 1e9, batches, plan, results});
+  const Metrics m = metrics_of({shape, Layout{}, 1e9, plan, figures_of(plan, results)});
   CHECK(!m.token_delay_mean);
   CHECK(!m.token_delay_max);
   CHECK(!m.carried_tokens);

@@ -51,6 +51,33 @@ json short_of_memory() {
 
 }  // namespace
 
+TEST_CASE("Results do not depend on how many steps are planned and simulated at a time") {
+  for (const json& policy :
+       {json("plain"), json("wlb-llm"), json("fixed-4d"), json("chunkflow"), json("skrull"), json("hbp"),
+        json{{"name", "plain"}, {"shard", "static-best"}},
+        json{{"name", "wlb"}, {"recompute", "auto"}, {"oversize", "split"}, {"max_tokens", 16384}}})
+    for (const Fidelity fidelity : {Fidelity::stage, Fidelity::op}) {
+      json file = small_study_of(policy);
+      file["batch"]["steps"] = 9;
+      CAPTURE(file["policies"].dump());
+      RunStudyOptions options;
+      options.steps.fidelity = fidelity;
+      options.record_gpus = true;
+      const auto csv_with = [&](std::size_t block) {
+        options.steps_of_block = block;
+        StudyResult result = run_study(parse(file), options);
+        CHECK(result.policies[0].plan.steps.empty());
+        result.policies[0].pack_ms = 0;  // measured
+        return summary_json(parse(file), result).dump() + steps_csv(result) + gpus_csv(result);
+      };
+      const std::string whole = csv_with(1000);
+      CHECK(csv_with(1) == whole);
+      options.jobs = 3;
+      CHECK(csv_with(4) == whole);
+      options.jobs = 1;
+    }
+}
+
 TEST_CASE("Out of memory names the fewest layers to recompute that fit") {
   const json file = short_of_memory();
   const PolicyResult row = run(file).policies[0];

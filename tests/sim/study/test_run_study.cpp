@@ -115,7 +115,7 @@ TEST_CASE("Every policy runs all tokens of the study and no others") {
     CAPTURE(policy.run.label);
     CHECK(policy.status == RowStatus::ok);
     std::int64_t tokens = 0;
-    for (const StepResult& step : policy.steps) tokens += step.work.tokens;
+    for (const StepFigures& step : policy.steps) tokens += step.work.tokens;
     CHECK(tokens == result.tokens);
     CHECK(policy.metrics.tokens == static_cast<double>(result.tokens));
     REQUIRE(policy.metrics.step_seconds);

@@ -30,7 +30,7 @@ json study_of_schedules(json row, json patch, const std::string& own) {
 
 double seconds_per_token(const PolicyResult& row) {
   double seconds = 0, tokens = 0;
-  for (const StepResult& step : row.steps) {
+  for (const StepFigures& step : row.steps) {
     seconds += to_seconds(step.times.makespan);
     tokens += static_cast<double>(step.work.tokens);
   }

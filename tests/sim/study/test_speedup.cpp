@@ -11,10 +11,10 @@ using namespace equipoise;
 
 namespace {
 
-using Steps = std::vector<StepResult>;
+using Steps = std::vector<StepFigures>;
 
-StepResult step_of(std::int64_t tokens, Picoseconds time) {
-  StepResult r;
+StepFigures step_of(std::int64_t tokens, Picoseconds time) {
+  StepFigures r;
   r.work.tokens = tokens;
   r.times.makespan = time;
   return r;
@@ -22,7 +22,7 @@ StepResult step_of(std::int64_t tokens, Picoseconds time) {
 
 Metrics totals(const Steps& steps) {
   Metrics m;
-  for (const StepResult& s : steps) {
+  for (const StepFigures& s : steps) {
     m.tokens += static_cast<double>(s.work.tokens);
     m.seconds += to_seconds(s.times.makespan);
   }
@@ -112,7 +112,7 @@ TEST_CASE("Pairing: what slows both runs alike widens nothing") {
   SplitMix64 random(4);
   const Steps own = random_steps(random, 20, 4096);
   Steps baseline = own;
-  for (StepResult& s : baseline) s.times.makespan *= 2;
+  for (StepFigures& s : baseline) s.times.makespan *= 2;
   const SpeedUp m = compared(baseline, own, 20);
   CHECK(m.speedup_low == 2.0);
   CHECK(m.speedup_high == 2.0);

@@ -43,6 +43,7 @@ bool check_candidate(const TuneCase& c, Point point, double& tightest) {
   const Study study = candidate_study(c.candidates, point, "study.json");
   RunStudyOptions options;
   options.ignore_memory = true;  // times are what is wanted
+  options.keep_plans = true;
   CAPTURE(candidate_json(c.candidates, point).dump());
   try {
     StudyRow row(study, c.inputs, study.policies.front());
