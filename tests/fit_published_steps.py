@@ -8,10 +8,10 @@ elementwise kernels of a framework, never of a row or model. `equipoise fit --st
 (sim/calibration/slowdown_fit.h) to the bf16 rows, holds each benchmark out in its turn and predicts it by the fit of the
 others: those errors are the result. What follows is fitted here with SciPy (python3-scipy), since the command fits no such number.
 
-Rows of models with experts (of every precision: their groups are few) fit one number more, with those three as the
-dense rows have them: what each expert's product takes in addition to its arithmetic (launch, first and last wave, a host that
-falls behind), which is little for a few large experts and much for many small ones. There each benchmark counts
-once, however many rows it has, and again each is predicted by the fit of the others. `--experts` fits only that.
+Eager rows, with experts or adapters and without graphs of whole layers (of every precision: their groups are few), fit two numbers of
+`megatron-eager`, with the other numbers as its file has them: what a launch takes the host, and what each expert's product takes the GPU in
+addition to its arithmetic. It is a search on a grid. Each benchmark counts once, however many rows it has, and each source, a repository
+or paper, is predicted by the fit of the others. `--experts` fits only that.
 
 Rows of small models that wait for their host (`--host`: nanotron's sweep, vTrain's A100 tables) fit what a launch takes it
 in addition to one slowdown of all kernels. Attention that writes its scores to memory has a slowdown of its own. Each size of model counts once and is predicted by the fit of the others; the least and most that these
@@ -28,11 +28,13 @@ import re
 import statistics
 import subprocess
 import sys
+import tempfile
 from collections import defaultdict
 from pathlib import Path
 
 import published_a100
 import published_steps as steps
+from published_errors import doubtful, source_of
 from published_settings import with_stages
 
 try:
@@ -45,7 +47,8 @@ except ImportError:
 KINDS = ("gemm", "attention", "elementwise")
 PRESETS = steps.ROOT / "sim/framework/presets"
 ROBUST = 0.08                     # of a logarithm: beyond it a row counts linearly
-EXPERT_GRID_US = (0, 10, 25, 60, 90)
+EAGER = "megatron-eager"
+EAGER_GRID = ((45, 60, 75), (0, 20))  # us per launch, us per expert's product
 LAUNCH_GRID_US = (0, 15, 30, 45, 60, 90)
 KERNEL_GRID = (1.0, 1.3, 1.8)
 SCORES_GRID = (0.5, 1.0, 2.0)
@@ -133,69 +136,65 @@ def errors_of_others(name, rows, slowdowns, args):
     return [(row["row_id"], float(row["predicted_seconds"]) / float(row["published_seconds"]) - 1) for row in found]
 
 
-class ExpertFamily:
-    """The rows of models with experts and their seconds by what each expert's product takes in addition to its arithmetic."""
+class EagerFamily:
+    """Rows with experts or adapters, which can wait for the host: their errors at each point of a grid of what a launch takes
+    it, and what each expert's product takes the GPU in addition to its arithmetic. All else is the preset's, by GPU and
+    precision."""
 
     def __init__(self, name, rows, args):
-        slowdowns = json.loads((PRESETS / f"{name}.json").read_text())["kernels"]["slowdowns"]
-        self.others = ",".join(f"{slowdowns[kind]:.9g}" for kind in KINDS)
-        self.new_simulator = lambda some: steps.Simulator(args.program, some, args.shapes, name, args.jobs)
-        self.rows = rows
-        points = self.new_simulator(rows).predict(*(self.at(us) for us in EXPERT_GRID_US))
-        first = points[:len(points) // len(EXPERT_GRID_US)]
+        self.name, self.args = name, args
+        of_id = {row["row_id"]: row for row in rows}
+        found = {point: self.predict(point, rows) for point in itertools.product(*EAGER_GRID)}
+        first = next(iter(found.values()))
         self.ids = [row["row_id"] for row in first]
         self.benchmarks = np.array([row["benchmark"] for row in first])
-        self.published = np.array([float(row["published_seconds"]) for row in first])
-        self.table = np.array([float(row["predicted_seconds"]) for row in points]).reshape(len(EXPERT_GRID_US), -1)
+        self.sources = np.array([source_of(of_id[i]) for i in self.ids])
+        self.errors = {point: np.array([float(row["error"]) for row in rows]) for point, rows in found.items()}
 
-    def at(self, microseconds):
-        return f"{self.others},1,{microseconds:.9g}"
+    def predict(self, point, rows):
+        preset = json.loads((PRESETS / f"{self.name}.json").read_text())
+        preset["host"]["seconds_per_launch"], preset["kernels"]["slowdowns"]["expert_product_seconds"] = (1e-6 * us for us in point)
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / f"{self.name}.json").write_text(json.dumps(preset))
+            return steps.Simulator(self.args.program, rows, self.args.shapes, self.name, self.args.jobs, folder).predict("preset")
 
-    def errors(self, microseconds, members):
-        """predicted / published - 1 of some rows, by the simulator."""
-        ids = {self.ids[i] for i in members}
-        predicted = self.new_simulator([row for row in self.rows if row["row_id"] in ids]).predict(self.at(microseconds))
-        return [float(row["predicted_seconds"]) / float(row["published_seconds"]) - 1 for row in predicted]
+    def mean_error(self, point, members):
+        """Mean absolute error in which each benchmark counts once; of a logarithm, so that no factor is cheaper below than above."""
+        of = defaultdict(list)
+        for i in members:
+            of[self.benchmarks[i]].append(abs(np.log1p(self.errors[point][i])))
+        return statistics.mean(map(statistics.mean, of.values()))
 
     def fit(self, seen):
-        """The microseconds that the rows `seen` ask for, each benchmark counting once."""
-        _, of_row, count = np.unique(self.benchmarks[seen], return_inverse=True, return_counts=True)
-
-        def residuals(theta):
-            seconds = np.array([np.interp(theta[0], EXPERT_GRID_US, self.table[:, i]) for i in seen])
-            error = np.log(seconds / self.published[seen])
-            robust = np.sign(error) * ROBUST * np.sqrt(2 * (np.sqrt(1 + (error / ROBUST) ** 2) - 1))
-            return robust / np.sqrt(count[of_row])
-
-        best = min((least_squares(residuals, [start], bounds=(0, EXPERT_GRID_US[-1]), x_scale=10, diff_step=1e-3)
-                    for start in (5, 20, 60)), key=lambda found: found.cost)
-        return round(float(best.x[0]), 1)
+        return min(self.errors, key=lambda point: self.mean_error(point, seen))
 
 
-def fit_experts(name, rows, args):
-    """The experts' part of a preset, and the errors of rows held out; prints them."""
-    family = ExpertFamily(name, rows, args)
+def fit_eager(name, rows, args):
+    """The host's and the experts' part of a preset, and the errors of rows whose source was held out; prints them."""
+    family = EagerFamily(name, rows, args)
     everything = np.arange(len(family.ids))
-    of_benchmark, seen_by_none = {}, []
-    for benchmark in np.unique(family.benchmarks):
-        members = everything[family.benchmarks == benchmark]
-        microseconds = family.fit(np.setdiff1d(everything, members))
-        errors = family.errors(microseconds, members)
-        print_errors(f"{benchmark}, at {microseconds} us", errors)
-        of_benchmark[str(benchmark)] = {**summary(errors), "product_us": microseconds}
+    for point in family.errors:
+        print(f"{point[0]} us per launch, {point[1]} per product: {100 * family.mean_error(point, everything):.1f} %")
+    of_source, of_benchmark, seen_by_none = {}, defaultdict(list), []
+    for source in np.unique(family.sources):
+        members = everything[family.sources == source]
+        point = family.fit(np.setdiff1d(everything, members))
+        errors = [float(error) for error in family.errors[point][members]]
+        print_errors(f"{source[-30:]}, at {point[0]} and {point[1]} us", errors)
+        of_source[str(source)] = {**summary(errors), "launch_us": point[0], "product_us": point[1]}
         seen_by_none += [(family.ids[i], error) for i, error in zip(members, errors)]
-    mean = statistics.mean(of["mean_abs_error"] for of in of_benchmark.values())
-    worst = max(of_benchmark, key=lambda b: of_benchmark[b]["mean_abs_error"])
-    print(f"mean of {len(of_benchmark)} groups held out {100 * mean:.1f} %, worst {worst}")
-    microseconds = family.fit(everything)
-    in_sample = family.errors(microseconds, everything)
-    print_errors(f"experts, in sample, at {microseconds} us", in_sample)
-    used = [row for row in rows if (row.get("row_id") or "") in family.ids]
-    return 1e-6 * microseconds, {
-        "fit": {"rows": len(family.ids), "benchmarks": len(of_benchmark), "numbers": 1,
-                "source": sorted({row.get("source", "").split("@")[0] for row in used} - {""}),
-                "date": datetime.date.today().isoformat(), "error_in_sample": summary(in_sample)},
-        "left_out": {"mean_abs_error_of_benchmarks": round(mean, 4), "benchmarks": of_benchmark},
+        for i, error in zip(members, errors):
+            of_benchmark[family.benchmarks[i]].append(abs(error))
+    mean = statistics.mean(map(statistics.mean, of_benchmark.values()))
+    best = family.fit(everything)
+    print(f"mean of {len(of_benchmark)} benchmarks, sources held out, {100 * mean:.1f} %; best {best}")
+    launches = [of["launch_us"] for of in of_source.values()]
+    host = {"seconds_per_launch": 1e-6 * best[0], "band": {"least": 1e-6 * min(launches), "most": 1e-6 * max(launches)},
+            "known": f"fitted, {100 * mean:.0f} % off on sources that the fit did not see"}
+    return host, 1e-6 * best[1], {
+        "fit": {"rows": len(family.ids), "benchmarks": len(of_benchmark), "numbers": 2, "source": sorted(of_source),
+                "date": datetime.date.today().isoformat(), "error_in_sample": summary([float(e) for e in family.errors[best]])},
+        "left_out": {"mean_abs_error_of_benchmarks": round(mean, 4), "sources": of_source},
     }, seen_by_none
 
 
@@ -298,7 +297,7 @@ def main():
     parser.add_argument("--program", default=str(steps.ROOT / "build/release/bin/equipoise"))
     parser.add_argument("--write", action="store_true", help="write the shipped presets")
     parser.add_argument("--only", choices=(*steps.FAMILIES, published_a100.PRESET), help="only this preset")
-    parser.add_argument("--experts", action="store_true", help="only the experts' number, of the preset megatron")
+    parser.add_argument("--experts", action="store_true", help="only the two numbers of the preset megatron-eager")
     parser.add_argument("--host", action="store_true", help="only what a launch takes the host of nanotron and megatron-2022")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--errors", metavar="FILE", help="write the error of each row by the fit that did not see it (published_errors.py)")
@@ -327,13 +326,13 @@ def main():
         return
     rows = [row for row in rows if steps.family_of(row) not in HOSTS]
     routed = {model["model_id"] for model in args.shapes if model.get("n_experts")}
-    with_experts = [row for row in rows if row["model_id"] in routed]
-    rows = [row for row in rows if row["model_id"] not in routed]
+    eager = [row for row in rows if steps.family_of(row) == EAGER and not doubtful(row)]
+    rows = [row for row in rows if row["model_id"] not in routed and not row.get("lora")]
     others = [row for row in rows if (row.get("precision") or "bf16") != "bf16"]
     rows = [row for row in rows if (row.get("precision") or "bf16") == "bf16"]
     print(f"{'held out, predicted by the others':44} {'rows':>4} {'mean |err| %':>12} {'mean err %':>11} {'worst %':>8} "
           f"{'constant |err| %':>16}")
-    for name in () if args.experts else [name for name in steps.FAMILIES if name not in HOSTS]:
+    for name in () if args.experts else [name for name in steps.FAMILIES if name not in (*HOSTS, EAGER)]:
         of_family = [row for row in rows if steps.family_of(row) == name]
         if not of_family or args.only not in (None, name):
             continue
@@ -345,13 +344,13 @@ def main():
                          [error for _, error in errors_of_others(name, of_others, kernels["slowdowns"], args)])
         if args.write:
             write_preset(name, kernels)
-    if with_experts and args.only in (None, "megatron"):
-        seconds, experts, left_out = fit_experts("megatron", with_experts, args)
+    if eager and args.only in (None, EAGER):
+        host, seconds, experts, left_out = fit_eager(EAGER, eager, args)
         args.held_out |= dict(left_out)
         if args.write:
-            kernels = json.loads((PRESETS / "megatron.json").read_text())["kernels"]
+            kernels = json.loads((PRESETS / f"{EAGER}.json").read_text())["kernels"]
             kernels["slowdowns"]["expert_product_seconds"], kernels["experts"] = round(seconds, 8), experts
-            write_preset("megatron", kernels)
+            write_preset(EAGER, kernels, host)
     if args.errors:
         Path(args.errors).write_text(json.dumps(args.held_out))
 

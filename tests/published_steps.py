@@ -27,6 +27,7 @@ import argparse
 import csv
 import io
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -37,12 +38,20 @@ from pathlib import Path
 from published_settings import SETTINGS, with_settings, with_stages
 
 ROOT = Path(__file__).resolve().parent.parent
-FAMILIES = ("megatron", "fsdp", "torchtitan", "nanotron")  # the presets that rows were published for
+FAMILIES = ("megatron", "megatron-eager", "fsdp", "torchtitan", "nanotron")  # the presets that rows were published for
 LEAST_MFU = 15  # %: rows of a sweep of layouts below it depend on stalls that no kernel explains
 
 
 def family_of(row):
-    """The preset of the framework that ran a row: the one that it states, or by its group's name."""
+    """The preset of the framework that ran a row. Megatron's steps with experts or adapters are eager unless graphs of whole layers
+    or steps are stated."""
+    framework = framework_of(row)
+    eager = (int(row.get("ep") or 1) > 1 or row.get("lora")) and row.get("graphs") not in ("layer", "full")
+    return f"{framework}-eager" if framework == "megatron" and eager else framework
+
+
+def framework_of(row):
+    """The framework of a row: the one that it states, or by its group's name."""
     group = row.get("group") or ""
     if row.get("preset"):
         return row["preset"]
@@ -87,10 +96,11 @@ def read_table(path, columns):
 
 
 class Simulator:
-    """The program, for the rows of one family: their seconds at any slowdowns."""
+    """The program, for the rows of one family: their seconds at any slowdowns. `presets`: a folder of other presets."""
 
-    def __init__(self, program, rows, models, family, jobs):
+    def __init__(self, program, rows, models, family, jobs, presets=None):
         self.folder = tempfile.TemporaryDirectory()
+        self.environment = os.environ | ({"EQUIPOISE_FRAMEWORKS": str(presets)} if presets else {})
         self.command = [program, "fit", "--steps", self.write("rows.csv", rows), "--preset", family]
         self.command += ["--jobs", str(jobs)]
         self.command += ["--models", self.write("models.csv", models)] if models else []  # none: built-in names
@@ -107,7 +117,7 @@ class Simulator:
     def predict(self, *slowdowns):
         """What the program prints at each of the slowdowns ("preset", or "gemm,attention,elementwise"), in order."""
         asked = [part for s in slowdowns for part in ("--slowdowns", s)]
-        run = subprocess.run(self.command + asked, capture_output=True, text=True, check=False)
+        run = subprocess.run(self.command + asked, capture_output=True, text=True, check=False, env=self.environment)
         if run.returncode != 0:
             sys.exit(run.stderr.strip().splitlines()[-1])
         self.excluded = [line[len("excluded: "):] for line in run.stderr.splitlines() if line.startswith("excluded: ")]

@@ -248,6 +248,7 @@ json RowReader::framework() const {
 json RowReader::parallel(const json& recompute) const {
   json parallel = {{"tensor", size("tp")}, {"context", size("cp")},  {"pipeline", size("pp")},
                    {"data", size("dp")},   {"recompute", recompute}, {"virtual_pipeline", size_or("vp", 1)}};
+  if (size_or("fsdp_shard", 1) > 1) parallel["zero"] = 3;
   if (!has_experts()) return parallel;
   parallel["expert"] = size_or("ep", 1);
   parallel["expert_tensor"] = expert_tensor();
@@ -300,7 +301,6 @@ json RowReader::study(const json& recompute) const {
   if (has_experts()) {
     add_words(words()["columns_of_experts"], study);
     add_routing(study);
-    if (size_or("fsdp_shard", 1) > 1) study["parallel"]["zero"] = 3;
   }
   const json& model = study["model"];
   // With more virtual stages than layers the first embeds and the last makes the logits, each as a layer.

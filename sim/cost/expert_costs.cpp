@@ -24,6 +24,10 @@ constexpr Moved kFusedPermute{1, 1};
 // product, that of the probabilities a product and its sum; then index_add, as scatter_add above.
 constexpr Moved kSort{2, 0}, kBring{5, 1}, kBringGradient{2 + 2 + 4, 0}, kSortGradient{3, 1};
 
+// Launches in a library's own loop over experts that take the host as long as one of the framework's, which
+// goes through Python and autograd.
+constexpr std::int64_t kLoopedLaunches = 10;
+
 }  // namespace
 
 ExpertCosts::ExpertCosts(const CostBasis& basis, const KernelCosts& kernels, const RowOpCosts& rows,
@@ -59,7 +63,7 @@ Op ExpertCosts::expert_products(OpName name, GemmRole role, std::int64_t m, std:
                  : 0;
     };
     op.duration = local / together * of(together) + of(local % together);
-    op.launches = static_cast<std::uint32_t>(local);
+    op.launches = static_cast<std::uint32_t>(1 + (local - 1) / kLoopedLaunches);
   }
   // A grouped kernel is a single launch, without the framework's time per product.
   const double each = expert_gemm_ ? 0 : basis_.framework.product_seconds();

@@ -6,7 +6,7 @@ namespace equipoise {
 namespace {
 
 constexpr FrameworkRuns kFrameworks[] = {
-    {"megatron megatron-2022 nemo ", "megatron", "plain hybrid-cp ", "per-document ",
+    {"megatron megatron-eager megatron-2022 nemo ", "megatron", "plain hybrid-cp ", "per-document ",
      "1f1b interleaved-1f1b ", "hybrid-cp ", kByMegatron, true},
     {"deepspeed ", "deepspeed", "plain ", "per-sequence per-document ", "1f1b ", "", kByDeepspeed, true},
     {"torchtitan fsdp ", "torchtitan", "plain ", "per-sequence ", "1f1b gpipe interleaved-1f1b ", "",

@@ -1,5 +1,7 @@
 #include "sim/step/gradient_sync.h"
 
+#include <numeric>
+
 namespace equipoise {
 
 // Bytes that the optimizer moves per parameter: the fp32 gradient and the states read, the states and the
@@ -18,6 +20,12 @@ static double host_update_seconds(const LayerCosts& costs, double parameters) {
       std::max(double(costs.framework().gradient_bytes), costs.profile().device().element_bytes);
   return parameters * std::max(link_bytes / (layout.host_link_GBps * 1e9),
                                update_bytes(costs) / (layout.host_memory_GBps * 1e9));
+}
+
+// Whether collectives of gradients and parameters take SMs from compute under them. Stages of a pipeline wait
+// for each other while it fills and drains, which is when they gather and reduce, so that it loses nothing.
+static bool loses_sms(const LayerCosts& costs) {
+  return costs.layout().pipeline == 1 && costs.framework().exchange_sms > 0;
 }
 
 // GPU and host update at the same time, after a pass over `before` bytes.
@@ -65,8 +73,8 @@ GradientSync::GradientSync(const LayerCosts& costs)
       stages_[s].reduce_bytes = scatters() ? all.bytes : 2 * all.bytes;
     }
     const int stage = static_cast<int>(s);
-    const bool gathers = layout.zero >= 1 && layout.zero < 3 && costs.framework().optimizer_step &&
-                         !costs.framework().overlap_param_gather;
+    const bool updates_shards = layout.zero >= 1 && layout.zero < 3 && costs.framework().optimizer_step;
+    const bool gathers = updates_shards && !costs.framework().overlap_param_gather;
     if (layout.bidirectional) {
       const Collective adds = layout.zero == 0 ? Collective::all_reduce : Collective::reduce_scatter;
       if (costs.framework().reduce_gradients)
@@ -85,6 +93,8 @@ GradientSync::GradientSync(const LayerCosts& costs)
       const Op gathered = gather(held[s]);
       stages_[s].gather_bytes = gathered.bytes;
       stages_[s].gather += gathered.duration;
+    } else if (updates_shards && loses_sms(costs)) {
+      stages_[s].gather = costs.kernels.taken_sms(gather(held[s]).duration).duration;
     }
   }
   price_parts(part_sizes(costs.model(), layout), trained);
@@ -108,6 +118,11 @@ void GradientSync::make_ends() {
       // An all-reduce moves everything twice: reduced, then gathered.
       for (const double b : stage.bucket_bytes[local])
         end.bucket_bytes.push_back(reduces_at_end() ? 0 : layout.zero == 0 ? 2 * b : b);
+    }
+    if (loses_sms(costs_) && end.buckets.size() > 1) {  // the last bucket has nothing to run under
+      const Picoseconds hidden = std::accumulate(end.buckets.begin(), end.buckets.end() - 1, Picoseconds{0});
+      end.steps.push_back({OpName::dp_reduce, Stream::dp});
+      end.durations.push_back(costs_.kernels.taken_sms(hidden).duration);
     }
     if (stage.reduce > 0) {
       end.steps.push_back({OpName::dp_reduce, Stream::dp});

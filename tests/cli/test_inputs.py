@@ -288,7 +288,7 @@ class NoEffect(Case):
         schedule = ("schedule", "--schedule", "1f1b", "--stages", 2, "--lengths", "1,2")
         self.assertEqual(self.notes(*schedule, "--tensor", 4), ["--tensor" + only + "--profile"])
         for key, value, where in (("trace.column", "x", "a file of columns: .csv, .tsv, .jsonl, .ndjson"), ("trace.repeat", "true", "a file, a mixture or a number of documents"),
-                                  ("framework.expert_skew", 1, "a model that has experts"), ("framework.exchange_sms", 8, "parallel.expert above 1"),
+                                  ("framework.expert_skew", 1, "a model that has experts"), ("framework.exchange_sms", 8, "parallel.expert above 1, or with zero 0 to 2 and several replicas but no pipeline"),
                                   ("framework.reduce_each_micro_batch", "false", "zero 2: zero 3 always reduces so, others reduce after the last one")):
             self.assertEqual(self.notes("study", study, "--notes", "--set", f"{key}={value}"), [key + only + where])
         uniform = dict(STUDY, trace={"uniform": 512, "seed": 3})

@@ -14,6 +14,14 @@ constexpr Key<Anchor> kAnchorKeys[] = {
         .must_be("the factor on the times of all kernels"),
 };
 
+// Collectives of gradients and parameters take SMs from a stage that never waits for another.
+constexpr const char* kWithTakenSms =
+    "with parallel.expert above 1, or with zero 0 to 2 and several replicas but no pipeline";
+bool takes_sms(const Study& study) {
+  return acts::exchanges_experts(study) ||
+         (study.layout.zero < 3 && study.layout.pipeline == 1 && acts::has_replicas(study));
+}
+
 constexpr Key<Framework> kFrameworkKeys[] = {
     other<Framework>("preset", text_schema,
                      "A preset's name, or a path that ends in .json; megatron by default"),
@@ -227,15 +235,16 @@ constexpr Key<Framework> kFrameworkKeys[] = {
         .counted()
         .acting("with a model that has experts", acts::has_experts),
     integer<&FrameworkOptions::exchange_sms>("exchange_sms", 0, 1024,
-                                             "SMs that the kernels of an exchange of experts hold: compute "
-                                             "under it runs on the others; the preset's by default")
+                                             "SMs that the kernels of an exchange of experts hold, and those "
+                                             "of gradients and parameters: compute under them runs on the "
+                                             "others; the preset's by default")
         .counted()
-        .acting("with parallel.expert above 1", acts::exchanges_experts),
+        .acting(kWithTakenSms, takes_sms),
     flag<&FrameworkOptions::exchange_sm_margin>(
         "exchange_sm_margin",
         "Compute under an exchange is launched for the SMs that it leaves; false: for all, and the blocks of "
         "those that it holds come in a wave of their own; the preset's by default")
-        .acting("with parallel.expert above 1", acts::exchanges_experts),
+        .acting(kWithTakenSms, takes_sms),
     integer<&FrameworkOptions::routing_kernels>(
         "routing_kernels", 0, kMostRoutingKernels,
         "Small kernels of a layer with experts, each pass, besides those that move its tokens (softmax, "

@@ -86,6 +86,30 @@ TEST_CASE("A bucket waits for the replica that is last with its layer, and for t
   CHECK(sync.finish(3 * kLong).step == 3 * kLong + first.buckets[0][2] + first.optimizer + first.gather);
 }
 
+TEST_CASE("Without a pipeline compute loses half of what hides under it: buckets but the last, the gather") {
+  FrameworkOptions framework;
+  framework.exchange_sms = 20;
+  framework.exchange_sm_margin = false;  // the blocks of these SMs are a wave of their own
+  Layout layout = replicated(1);
+  layout.pipeline = 1;
+  const Models bare(model_of(4), layout, framework);
+  framework.overlap_param_gather = true;
+  const Models models(model_of(4), layout, framework);
+  GradientSync sync(models.costs);
+  const GradientSync::StageCosts& stage = sync.stages()[0];
+  CHECK(stage.gather == GradientSync(bare.costs).stages()[0].gather / 2);
+  const std::vector<Picoseconds>& buckets = stage.buckets[0];
+  std::vector<Picoseconds> ready;
+  for (std::size_t i = 1; i <= buckets.size(); ++i) ready.push_back(static_cast<Picoseconds>(i) * kLong);
+  sync.begin_step();
+  add_lane(sync, {ready});
+  const Picoseconds lost = (sum(buckets) - buckets.back()) / 2;
+  CHECK(sync.finish(ready.back()).step ==
+        ready.back() + buckets.back() + lost + stage.optimizer + stage.gather);
+  const Models staged(model_of(4), replicated(1), framework);
+  CHECK(GradientSync(staged.costs).stages()[0].gather == 0);
+}
+
 TEST_CASE("Without replicas there is nothing to reduce") {
   const Models models(model_of(4), pipeline_of(2));
   GradientSync sync(models.costs);
