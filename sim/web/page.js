@@ -69,7 +69,7 @@ function show(name, html) {
   for (const waiting of document.querySelectorAll(`.next.${name}`)) waiting.remove();
   frame.addEventListener("load", () => {
     const inside = frame.contentDocument, fit = () => { frame.style.height = inside.documentElement.scrollHeight + "px"; };
-    inside.querySelector(".bar").hidden = true;
+    inside.querySelector(".bar").style.display = "none";
     if (inside.documentElement.dataset.theme !== document.documentElement.dataset.theme) inside.getElementById("theme").click();
     fit();
     new ResizeObserver(fit).observe(inside.body);
@@ -289,6 +289,7 @@ async function openLink() {
 
 async function start() {
   setUpTheme();
+  $("fold").open = matchMedia("(min-width: 801px)").matches;
   $("theme").addEventListener("click", () => {
     for (const frame of document.querySelectorAll("iframe")) frame.contentDocument.getElementById("theme").click();
   });

@@ -112,6 +112,8 @@ class InABrowser(unittest.TestCase):
                 self.assertEqual(page.complaints(), [])
                 self.assertEqual([url for url in page.requests() if not url.startswith("blob:")], [])
                 self.assertLessEqual(page.evaluate("document.documentElement.scrollWidth"), SIZES[size][0])
+                self.assertEqual(page.evaluate("(() => { document.getElementById('fold').open = true; const right = document.getElementById('inputs').getBoundingClientRect().right;"
+                                               "return [...document.querySelectorAll('#fields *')].filter(n => n.getBoundingClientRect().right > right).length; })()"), 0)
                 self.assertEqual(self.inside(page, "inside.documentElement.dataset.theme"), "dark" if dark else "light")
                 self.assertEqual(len(self.labels(page)), 2)
                 before = self.inside(page, "inside.querySelector('#comparison').textContent")
