@@ -68,7 +68,7 @@ function show(name, html) {
   const frame = el("iframe", { class: `next ${name}`, title: name === "study-report" ? "Report of the study" : "Report of the sweep" });
   for (const waiting of document.querySelectorAll(`.next.${name}`)) waiting.remove();
   frame.addEventListener("load", () => {
-    const inside = frame.contentDocument, fit = () => { frame.style.height = inside.documentElement.scrollHeight + "px"; };
+    const inside = frame.contentDocument, fit = () => { frame.style.height = inside.documentElement.offsetHeight + "px"; };
     inside.querySelector(".bar").style.display = "none";
     if (inside.documentElement.dataset.theme !== document.documentElement.dataset.theme) inside.getElementById("theme").click();
     fit();
