@@ -287,6 +287,17 @@ async function openLink() {
   await runStudy();
 }
 
+// A damaged link is said to be one, and the first study is shown.
+async function openLinkOrFirst() {
+  try {
+    await openLink();
+  } catch (error) {
+    history.replaceState(null, "", "#");
+    await openLink();
+    complain(`The link is damaged: ${error.message}`);
+  }
+}
+
 async function start() {
   setUpTheme();
   $("fold").open = matchMedia("(min-width: 801px)").matches;
@@ -297,20 +308,14 @@ async function start() {
   module = await WebAssembly.compile(archive["simulator.wasm"]);
   delete archive["simulator.wasm"];
   lists = await ask("lists", {});
-  addEventListener("popstate", openLink);
+  addEventListener("popstate", openLinkOrFirst);
   addEventListener("dragover", (event) => event.preventDefault());
   addEventListener("drop", (event) => { event.preventDefault(); takeAll(event.dataTransfer.files); });
   $("file").addEventListener("change", (event) => takeAll(event.target.files));
   $("inputs").addEventListener("submit", (event) => event.preventDefault());
   $("stop").addEventListener("click", stopWorker);
   $("go").addEventListener("click", runStudy);
-  try {
-    await openLink();
-  } catch (error) {
-    complain(`The link is damaged: ${error.message}`);
-    history.replaceState(null, "", "#");
-    await openLink();
-  }
+  await openLinkOrFirst();
 }
 
 start().catch((error) => complain(`The page does not start: ${error.message}`));

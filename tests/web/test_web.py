@@ -66,7 +66,7 @@ class InABrowser(unittest.TestCase):
         cls.browser = Browser(seconds=300)
         cls.addClassCleanup(cls.browser.close)
 
-    def open(self, size="desktop", dark=False, link=""):
+    def open(self, size="desktop", dark=False):
         width, height = SIZES[size]
         page = Page(self.browser, PAGE, width=width, height=height, dark=dark)
         self.addCleanup(page.close)
@@ -144,13 +144,17 @@ class InABrowser(unittest.TestCase):
             if not node["ignored"] and any(p["name"] == "focusable" and p["value"]["value"] for p in node["properties"]) and node["role"]["value"] != "RootWebArea":
                 self.assertTrue(node["name"]["value"].strip(), node["role"])
 
-    def test_stop_and_go_on(self):
+    def test_stop_go_on_and_a_damaged_link(self):
         page = self.open()
         self.until(page, "document.getElementById('status').textContent.startsWith('Running')", "a run")
         page.evaluate("document.getElementById('stop').click()")
         self.until(page, "!document.getElementById('go').hidden", "a stop")
         page.evaluate("document.getElementById('go').click()")
+        self.only(page, "plain")
+        page.evaluate("location.hash = '#damaged'")
+        self.until(page, "document.getElementById('error').textContent.includes('link is damaged')", "a message")
         self.finished(page)
+        self.assertEqual(len(self.labels(page)), 7)
 
     def test_layout_sweep_and_files(self):
         page = self.open()
