@@ -9,6 +9,7 @@
 #   ./run.sh pictures                                           the pictures of pages that the docs show
 #   ./run.sh docs                                               the documentation as a site, in build/docs; links are checked
 #   ./run.sh wheel [FOLDER]                                      the Python module for other machines, in dist/
+#   ./run.sh web                                                the simulator in a page that needs no network, in dist/
 #   ./run.sh sbom [FILE]                                         what the release is made of (SPDX), in dist/
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -17,7 +18,7 @@ cd "$(dirname "$0")"
 export CCACHE_BASEDIR=${CCACHE_BASEDIR:-$PWD}
 
 usage() {
-  sed -n '2,12s/^# \{0,1\}//p' "$0" >&2
+  sed -n '2,13s/^# \{0,1\}//p' "$0" >&2
   exit 2
 }
 
@@ -150,6 +151,13 @@ case "${1:-}" in
     build/venv/bin/pip wheel . --no-deps --no-build-isolation --wheel-dir build/wheel >&2
     # Libraries that are not on every Linux go into the wheel; its name says from which C library on it runs.
     PATH=$PWD/build/venv/bin:$PATH auditwheel repair build/wheel/equipoise-*.whl --wheel-dir "${2:-dist}"
+    ;;
+  web)
+    install_missing emscripten
+    sim/web/libraries.sh >&2
+    # Where Debian's emscripten has a part of itself, for a node from elsewhere.
+    NODE_PATH=/usr/share/nodejs build web equipoise_web
+    python3 sim/web/build.py build/web dist/equipoise.html
     ;;
   sbom)
     install_missing

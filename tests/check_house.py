@@ -11,7 +11,7 @@ import sys
 ROOMS = """policies/base policies traces kernels profiler/profile profiler/fit profiler/predict profiler/measure sim/schedule sim/limits
 sim/topology sim/workload sim/framework sim/cost sim/memory sim/step sim/verify sim/timeline sim/execution sim/metrics sim/report/words sim/study/read sim/study sim/report
 sim/export
-sim/validation sim/calibration sim/tune sim/cli sim/python""".split()
+sim/validation sim/calibration sim/tune sim/cli sim/web sim/python""".split()
 INCLUDE = re.compile(r'\s*#\s*include\s+[<"]([^>"]+)[>"]')
 
 # What else a file may not include: the rule, whom it concerns, and which headers it forbids.

@@ -10,7 +10,6 @@
 #include "policies/base/text.h"
 #include "profiler/profile/profile.h"
 #include "sim/cli/commands.h"
-#include "sim/export/export.h"
 #include "sim/framework/framework_runs.h"
 #include "sim/study/study_inputs.h"
 #include "sim/tune/proposed_layout.h"
@@ -111,29 +110,15 @@ Note fitting_note(const ProposedLayout& found, std::int64_t gpus) {
            {"simulated", found.simulated}}};
 }
 
-// Layouts for which the framework has no flags, if `export` knows its flags. Recompute never counts, since a
-// line of code sets it where no flag does.
-Unwanted not_in_framework(const std::string& framework) {
-  const FrameworkRuns* runs = framework_runs(framework);
-  if (runs == nullptr || runs->target.empty()) return {};
-  return {[&to = exporter_of(std::string(runs->target))](Study one) {
-            one.layout.recompute = Recompute::none;
-            return untold(to, one, Untold::layout);
-          },
-          {}};
-}
-
 // Finds the number of GPUs on which the job fits, by doubling.
-Note too_large_note(const json& file, std::int64_t gpus, const Unwanted& unwanted,
-                    const RunStudyOptions& options) {
+Note too_large_note(const json& file, std::int64_t gpus, const RunStudyOptions& options) {
   constexpr int kDoublings = 5;
   std::int64_t more = gpus;
   for (int i = 0; i < kDoublings; ++i) {
     more *= 2;
     json tried = file;
     tried["batch"]["sequences_per_step"] = windows_per_step(file["batch"]["context_window"], more);
-    if (proposed_layout(tried, more, unwanted, options))
-      return {"job_fits_from", "", {{"gpus", gpus}, {"more", more}}};
+    if (proposed_layout(tried, more, options)) return {"job_fits_from", "", {{"gpus", gpus}, {"more", more}}};
   }
   return {"job_fits_nowhere", "", {{"gpus", gpus}, {"more", more}}};
 }
@@ -190,11 +175,10 @@ JobStudy study_of_job(const JobOptions& job, const RunStudyOptions& options) {
        {"sequences", file["batch"]["sequences_per_step"].get<std::int64_t>()},
        {"window", window},
        {"framework", job.framework}}};
-  const Unwanted unwanted = not_in_framework(job.framework);
-  const auto found = proposed_layout(file, job.gpus, unwanted, options);
+  const auto found = proposed_layout(file, job.gpus, options);
   made.has_layout = found.has_value();
   if (found) file["parallel"] = found->parallel;
-  made.fits = found ? fitting_note(*found, job.gpus) : too_large_note(file, job.gpus, unwanted, options);
+  made.fits = found ? fitting_note(*found, job.gpus) : too_large_note(file, job.gpus, options);
   return made;
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "sim/export/export.h"
+#include "sim/framework/framework_runs.h"
 #include "sim/study/models.h"
 #include "sim/study/study_inputs.h"
 #include "sim/tune/outcome.h"
@@ -33,10 +35,21 @@ nlohmann::json parallel_of(const nlohmann::json& keys) {
   return parallel;
 }
 
+// Recompute never counts, since a line of code sets it where no flag does.
+Unwanted not_in_framework(const std::string& framework) {
+  const FrameworkRuns* runs = framework_runs(framework);
+  if (runs == nullptr || runs->target.empty()) return {};
+  return {[&to = exporter_of(std::string(runs->target))](Study one) {
+            one.layout.recompute = Recompute::none;
+            return untold(to, one, Untold::layout);
+          },
+          {}};
+}
+
 }  // namespace
 
 std::optional<ProposedLayout> proposed_layout(nlohmann::json file, std::int64_t gpus,
-                                              const Unwanted& unwanted, const RunStudyOptions& options) {
+                                              const RunStudyOptions& options) {
   file["parallel"] = nlohmann::json::object();
   file["policies"] = {"plain-4d"};
   file.erase("baseline");
@@ -45,7 +58,8 @@ std::optional<ProposedLayout> proposed_layout(nlohmann::json file, std::int64_t 
   const Study study = parse_study(file, name);
   const StudyInputs inputs = load_inputs(study);
   const Space space = layouts_of(study, file, gpus, gpus_per_node(study.cluster, inputs.profile));
-  const Candidates candidates = candidates_of(space, file, gpus, name, options.jobs, unwanted);
+  const Candidates candidates =
+      candidates_of(space, file, gpus, name, options.jobs, not_in_framework(study.framework.preset.name));
   SearchOptions search_options;
   search_options.keep = 1;
   search_options.run = trial_options(options);

@@ -7,7 +7,6 @@
 #include <optional>
 
 #include "sim/study/run_options.h"
-#include "sim/tune/candidates.h"
 
 namespace equipoise {
 
@@ -20,8 +19,9 @@ struct ProposedLayout {
 
 // `file`: a study's, with absolute paths and `batch.sequences_per_step`; its rows and its `parallel` do not
 // count. TP, CP, PP, interleaving, expert parallelism and recompute are searched, K and V travel by
-// all-gather. Empty where no layout fits. Throws UserError, and Interrupted.
+// all-gather. A layout for which the framework has no flags is not tried, if `export` knows its flags.
+// Empty where no layout fits. Throws UserError, and Interrupted.
 std::optional<ProposedLayout> proposed_layout(nlohmann::json file, std::int64_t gpus,
-                                              const Unwanted& unwanted, const RunStudyOptions& options);
+                                              const RunStudyOptions& options);
 
 }  // namespace equipoise

@@ -90,7 +90,8 @@ void CastBlocks::find_needed_blocks(std::span<const Held> own) {
 const std::vector<CastRange>& CastBlocks::received_by(int rank) {
   const auto of_rank = std::equal_range(own_.begin(), own_.end(), Held{.rank = rank},
                                         [](const Held& a, const Held& b) { return a.rank < b.rank; });
-  find_needed_blocks({of_rank.first, of_rank.second});
+  find_needed_blocks(std::span(own_).subspan(static_cast<std::size_t>(of_rank.first - own_.begin()),
+                                             static_cast<std::size_t>(of_rank.second - of_rank.first)));
   whole_.clear();
   all_ = 0;
   const auto add = [&](std::int64_t begin, std::int64_t end) {

@@ -223,7 +223,7 @@ function casesTable(sweep) {
   const gpus = new Set(cases.map((one) => one.gpus)).size > 1;
   const made = table([...shown.map((key) => [shortKey(key), true]), ...(gpus ? [["GPUs", false]] : []), ["policy", "text name"], ["status", "text word"], ["tokens/s/GPU", false], ["speed-up", false], ["step s", false], ["memory GiB", false], ["beyond samples %", false], ["significant", "text word"], ...(reasons.length ? [["why not", true]] : [])],
     flat.map(({ one, row }) => [
-      ...shown.map((key, i) => (i ? one.values[key] : el("a", { href: encodeURIComponent(one.folder) + "/report.html" }, one.values[key]))), ...(gpus ? [grouped(one.gpus)] : []), row.label, row.status,
+      ...shown.map((key, i) => (i || !one.folder ? one.values[key] : el("a", { href: encodeURIComponent(one.folder) + "/report.html" }, one.values[key]))), ...(gpus ? [grouped(one.gpus)] : []), row.label, row.status,
       metricText("tokens_per_second_per_gpu", row.tokens_per_second_per_gpu), speedupText(row) || "–", fixedOr(row.step_seconds, 3), metricText("peak_memory_bytes", row.peak_memory_bytes),
       isNumber(row.tokens_per_second_per_gpu) ? (100 * row.beyond_samples).toFixed(1) : "–", standing(one, row), ...(reasons.length ? [row.reason || "–"] : [])]));
   const body = made.querySelector("table"), own = [...body.tBodies[0].rows];

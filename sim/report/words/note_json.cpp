@@ -11,7 +11,7 @@ using nlohmann::json;
 void to_json(json& out, const Note& note) {
   json numbers = json::object();
   for (const auto& [name, value] : note.numbers)
-    std::visit([&](const auto& held) { numbers[name] = held; },
+    std::visit([&number = numbers[name]](const auto& held) { number = held; },
                static_cast<const std::variant<std::int64_t, double, std::string, Notes>&>(value));
   out = {
       {"kind", note.kind}, {"about", note.about}, {"numbers", std::move(numbers)}, {"text", text_of(note)}};
