@@ -1,5 +1,5 @@
-// The global batches of a study, in order. As slices, the documents of a long study take gigabytes. A batch is
-// therefore made from its source whenever somebody asks for it, and only one need be in memory.
+// The global batches of a study, in order. As slices, the documents of a long study take gigabytes. A batch
+// is therefore made from its source whenever somebody asks for it, and only one need be in memory.
 #pragma once
 
 #include <cstddef>

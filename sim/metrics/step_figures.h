@@ -1,5 +1,5 @@
-// What a result keeps of a simulated step. It has a fixed size, however many documents and lanes the step has,
-// so that a study of many steps needs memory for their figures only.
+// What a result keeps of a simulated step. It has a fixed size, however many documents and lanes the step
+// has, so that a study of many steps needs memory for their figures only.
 #pragma once
 
 #include <cstddef>

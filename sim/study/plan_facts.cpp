@@ -37,8 +37,7 @@ void PlanFacts::add_lane(const Lane& lane, const PolicyRun& run) {
     rank_tokens += as_double(tokens) / lane.context;
     if (!m.slices.empty()) degrees.insert(lane.context);
     has_chunks = has_chunks || m.chunk.count > 1;
-    has_local =
-        has_local || std::ranges::any_of(m.placement, [](int rank) { return rank != kDistributed; });
+    has_local = has_local || std::ranges::any_of(m.placement, [](int rank) { return rank != kDistributed; });
     pads = pads || m.pad_each_to > 0;
     all_alone = all_alone && m.slices.size() < 2;
     add_recomputed(m);

@@ -18,12 +18,12 @@ struct PlanFacts {
   double micro_batches = 0, rank_tokens = 0;  // of all micro-batches: their number, and tokens of a rank
   MicroBatch largest;                         // the first that has the most tokens
   std::int64_t largest_tokens = -1;
-  int largest_context = 1;                    // its lane's CP degree
-  std::set<int> degrees;                      // of lanes that have documents
-  bool has_chunks = false;                    // that depend on others
-  bool has_local = false;                     // documents that stay on one CP rank
-  bool pads = false;                          // some documents, to the longest of their micro-batch
-  bool all_alone = true;                      // whether no micro-batch has two documents
+  int largest_context = 1;  // its lane's CP degree
+  std::set<int> degrees;    // of lanes that have documents
+  bool has_chunks = false;  // that depend on others
+  bool has_local = false;   // documents that stay on one CP rank
+  bool pads = false;        // some documents, to the longest of their micro-batch
+  bool all_alone = true;    // whether no micro-batch has two documents
 
   // Full steps with fewer filled micro-batches than lanes; sums over them.
   struct Idle {
@@ -49,8 +49,8 @@ struct PlanFacts {
   void add_unequal(const Step& step);
   void add_recomputed(const MicroBatch& micro_batch);
 
-  bool as_layout_ = false;         // whether some recompute as the layout states
-  std::set<int> recomputed_;       // layers of the others
+  bool as_layout_ = false;    // whether some recompute as the layout states
+  std::set<int> recomputed_;  // layers of the others
 };
 
 }  // namespace equipoise

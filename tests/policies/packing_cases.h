@@ -23,8 +23,7 @@ inline std::vector<GlobalBatch> document_batches(const std::vector<std::vector<s
   return batches;
 }
 
-inline Plan plan_of(std::string_view policy, const Batches& batches,
-                    const PackOptions& options) {
+inline Plan plan_of(std::string_view policy, const Batches& batches, const PackOptions& options) {
   const QuadraticWorkload quadratic;
   return make_plan(packing_policy(policy), {batches, options, quadratic});
 }
