@@ -29,7 +29,7 @@
 #include "policies/base/files.h"
 #include "policies/base/index.h"
 #include "sim/cli/command_list.h"
-#include "sim/cli/sweep.h"
+#include "sim/cli/study_case.h"
 #include "sim/report/sha256.h"
 #include "sim/report/study_page.h"
 #include "sim/report/summary_json.h"
@@ -100,9 +100,9 @@ class Simulator {
     cases_.clear();
     sweep_ = {};
     json opened = json::array();
-    const auto sweep = asked.value("sweep", std::vector<std::string>());
-    for (StudyCase& one :
-         read_cases(asked.at("study"), asked.at("file"), {}, sweep, kDefaultCases, kMemory)) {
+    const AskedStudy study{
+        asked.at("study"), asked.at("file"), {}, asked.value("sweep", std::vector<std::string>())};
+    for (StudyCase& one : read_cases(study, kDefaultCases, kMemory)) {
       json rows = json::array();
       for (const PolicyRun& row : one.study.policies)
         rows.push_back({{"label", row.label}, {"policy", row.name}});
