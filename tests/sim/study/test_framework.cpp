@@ -20,7 +20,7 @@ using nlohmann::json;
 TEST_CASE("Every shipped preset states its choices with a source each; megatron is the default") {
   const std::vector<std::string> names = shipped_frameworks();
   CHECK(names == std::vector<std::string>{"deepspeed", "execution", "fsdp", "megatron", "megatron-2022",
-                                          "nanotron", "none", "torchtitan"});
+                                          "megatron-eager", "nanotron", "none", "torchtitan"});
   for (const std::string& name : names) {
     CAPTURE(name);
     const FrameworkPreset preset = FrameworkPreset::load(name);
