@@ -75,7 +75,7 @@ struct Gap {
   std::string_view why, nearest;
 };
 
-enum class ExportForm { arguments, overrides, json, toml };
+enum class ExportForm { arguments, overrides, json_text, toml };
 
 struct Exporter {
   std::string_view name;    // after --for

@@ -324,7 +324,7 @@ Exporter deepspeed_exporter() {
           "DeepSpeed (0.19.6, edaa72212)",
           "use: deepspeed train.py --deepspeed_config THIS_FILE",
           "deepspeed ",
-          ExportForm::json,
+          ExportForm::json_text,
           kDeepspeed,
           kDeepspeedGaps};
 }
