@@ -147,24 +147,31 @@ bool packs_with_padding(const StudyRow& row, const PackingProblem& problem) {
 
 // The policy's plan of documents with their padding. Its slices end where the documents do.
 Plan plan_with_padding(const StudyRow& row, const PackingProblem& problem) {
-  const std::int64_t multiple = 2 * std::int64_t{row.run.pack.context};
-  std::vector<GlobalBatch> padded(problem.batches.begin(), problem.batches.end());
   std::vector<std::int64_t> tokens(at(row.documents.documents), 0);
-  for (GlobalBatch& batch : padded)
-    for (Slice& slice : batch.slices) {
-      tokens[at(slice.document)] = slice.end;
-      slice.end = (slice.end + multiple - 1) / multiple * multiple;
-    }
-  Plan plan = make_plan(row.run.policy(), {padded, problem.options, problem.workload});
+  for (const GlobalBatch& batch : problem.batches)
+    for (const Slice& slice : batch.slices) tokens[at(slice.document)] = slice.end;
+  const auto pad = [&batches = problem.batches,
+                    multiple = 2 * std::int64_t{row.run.pack.context}](std::size_t k) {
+    GlobalBatch batch = batches[k];
+    for (Slice& slice : batch.slices) slice.end = (slice.end + multiple - 1) / multiple * multiple;
+    return batch;
+  };
   const auto take_padding_off = [&](std::vector<Slice>& slices) {
     for (Slice& slice : slices) slice.end = std::min(slice.end, tokens[at(slice.document)]);
     std::erase_if(slices, [](const Slice& slice) { return slice.tokens() <= 0; });
   };
-  for (Step& step : plan.steps) {
-    take_padding_off(step.carried);
-    for (Lane& lane : step.lanes)
-      for (MicroBatch& m : lane.micro_batches) take_padding_off(m.slices);
-  }
+  const auto without_padding = [&](std::vector<Step>& steps) {
+    for (Step& step : steps) {
+      take_padding_off(step.carried);
+      for (Lane& lane : step.lanes)
+        for (MicroBatch& m : lane.micro_batches) take_padding_off(m.slices);
+    }
+    if (problem.sink != nullptr) problem.sink->take(steps);
+  };
+  const StepSink own{problem.sink != nullptr ? problem.sink->block : 0, without_padding};
+  Plan plan = make_plan(row.run.policy(), {Batches(problem.batches.size(), pad), problem.options,
+                                           problem.workload, problem.sink != nullptr ? &own : nullptr});
+  if (problem.sink == nullptr) without_padding(plan.steps);
   take_padding_off(plan.dropped);
   return plan;
 }
