@@ -23,6 +23,7 @@ constexpr std::size_t kMostLines = 25, kWordWidth = 10;
 constexpr std::string_view kWarnings[] = {"anchored",
                                           "unlikely_nic",
                                           "network_carried",
+                                          "recurrent_layers",
                                           "documents_repeated",
                                           "documents_dropped",
                                           "documents_truncated",
