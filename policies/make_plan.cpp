@@ -92,11 +92,19 @@ Plan make_plan(const Policy& policy, const PackingProblem& problem) {
 
   const bool verifies = kAlwaysVerify || problem.options.verify, sinks = problem.sink != nullptr;
   std::vector<Step> taken;  // by the sink, for the validator
-  auto begin = std::chrono::steady_clock::now();
+  using Clock = std::chrono::steady_clock;
+  auto begin = Clock::now();
+  Clock::duration loading{};  // which is not the policy's time
+  const Batches timed(placeable.batches.size(), [&](std::size_t k) {
+    const auto from = Clock::now();
+    GlobalBatch batch = placeable.batches[k];
+    loading += Clock::now() - from;
+    return batch;
+  });
   // Every step gets an equal share of the time since the last were taken, so that the mean per global batch
   // is the sum over steps divided by the number of batches.
   const auto finish = [&](std::vector<Step>& steps) {
-    const std::chrono::duration<double, std::milli> spent = std::chrono::steady_clock::now() - begin;
+    const std::chrono::duration<double, std::milli> spent = Clock::now() - begin - loading;
     for (Step& step : steps) step.pack_ms = spent.count() / static_cast<double>(steps.size());
     order_micro_batches(steps, problem.options.order, problem.workload);
     if (sinks) {
@@ -104,11 +112,12 @@ Plan make_plan(const Policy& policy, const PackingProblem& problem) {
       problem.sink->take(steps);
       steps.clear();
     }
-    begin = std::chrono::steady_clock::now();
+    begin = Clock::now();
+    loading = {};
   };
   const StepSink sink{sinks ? problem.sink->block : 0, finish};
-  Plan plan = policy.plan(
-      {placeable.batches, placeable.options, placeable.workload, sinks && policy.streams ? &sink : nullptr});
+  Plan plan =
+      policy.plan({timed, placeable.options, placeable.workload, sinks && policy.streams ? &sink : nullptr});
   finish(plan.steps);
 
   if (limit > 0 && !shortened && problem.options.oversize != Oversize::error &&

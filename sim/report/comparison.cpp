@@ -251,8 +251,10 @@ std::string ratio_note(const SavedResult& before, const SavedResult& after, cons
   if (!found.same_gpus)
     text += concatenated(" The first used ", counted(gpus_of(before.result), "GPU"), ", the second ",
                          gpus_of(after.result), ": ratios are per GPU.");
+  const bool predicts =
+      std::ranges::any_of(found.rows, [](const RowChange& row) { return row.ratio.model_low.has_value(); });
   if (found.same_documents)
-    text += found.expected_error
+    text += predicts
                 ? " Two rows are also tied if the 90 % interval of the prediction of their ratio contains 1."
                 : " The error of the prediction of these ratios is not known, so that it decides no tie.";
   return text;

@@ -70,8 +70,8 @@ RowRatio ratio_of(const PolicyResult& row, const PolicyResult& over, std::size_t
                   const std::optional<ExpectedError>& model) {
   const SpeedUp found = speed_up({row.metrics, row.steps}, {over.metrics, over.steps}, batches);
   RowRatio ratio{found.speedup, found.speedup_low, found.speedup_high, {}, {}};
-  const double gpus =
-      static_cast<double>(over.layout.gpus()) / static_cast<double>(row.layout.gpus());  // 1 in one study
+  const double gpus = static_cast<double>(over.layout.gpus()) /
+                      static_cast<double>(row.layout.gpus());  // 1 for rows of one study
   for (Metric* const each : {&ratio.ratio, &ratio.low, &ratio.high})
     if (*each) **each *= gpus;
   if (!ratio.ratio || !model) return ratio;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <set>
 #include <utility>
 
 #include "policies/base/index.h"
@@ -170,13 +169,6 @@ bool is_interrupted(const PolicyResult& row) {
   return !row.reasons.empty() && row.reasons.front().kind == "interrupted_row";
 }
 
-bool differs_in_gpus(const StudyResult& result) {
-  std::set<std::int64_t> gpus;
-  for (const PolicyResult& row : result.policies)
-    if (row.simulated()) gpus.insert(row.layout.gpus());
-  return gpus.size() > 1;
-}
-
 std::vector<std::string> cells_of(const PolicyResult& row) {
   std::vector<std::string> cells = {row.run.label + (row.memory_ignored ? " (oom, ignored)" : "")};
   for (const ScreenColumn& column : kScreenColumns)
@@ -213,11 +205,6 @@ std::string table_text(const StudyResult& result, std::size_t width) {
   };
   if (all_of_column(6, {"-", "yes"})) drop_column(table, 6);
   if (all_of_column(5, {"-", "0.00"})) drop_column(table, 5);
-  if (differs_in_gpus(result)) {
-    table.header.emplace_back("GPUs");
-    for (std::size_t i = 0; i < table.rows.size(); ++i)
-      table.rows[i].push_back(std::to_string(result.policies[i].layout.gpus()));
-  }
   std::size_t longest = 0;
   for (const auto& row : table.rows) longest = std::max(longest, columns_of(printable(row.front())));
   if (width < kScreenWidth && longest + width_of_others(table) > width) drop_column(table, 3);

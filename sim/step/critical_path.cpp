@@ -72,21 +72,24 @@ class PathTracer {
         for (std::size_t i = end.steps.size(); i-- > 0;)
           push(times[i], end.steps[i].name, end.steps[i].stream);
         // Goes back over buckets that followed each other without a gap.
-        const OpResult::Bucket* bucket = ending_at(buckets, time_);
+        const OpResult::Bucket* bucket = ending_at(buckets, time_, end.lost);
         while (bucket != nullptr) {
           const Picoseconds filled = bucket->filled;
           push(bucket->start, OpName::dp_reduce, Stream::dp);
+          if (time_ == filled + end.lost) push(filled, OpName::taken_sms, Stream::compute);
           if (time_ == filled) return enter_filler(s, *bucket);
-          bucket = ending_at(buckets, time_);
+          bucket = ending_at(buckets, time_, end.lost);
         }
         return enter_op_of_stage(s, t);
       }
     enter_last_op(result_.pipeline_end);
   }
 
-  static const OpResult::Bucket* ending_at(const std::vector<OpResult::Bucket>& buckets, Picoseconds time) {
+  // A bucket that takes time, or that started by `lost` after it was full.
+  static const OpResult::Bucket* ending_at(const std::vector<OpResult::Bucket>& buckets, Picoseconds time,
+                                           Picoseconds lost) {
     for (const OpResult::Bucket& b : buckets)
-      if (b.end == time && b.start < b.end) return &b;
+      if (b.end == time && (b.start < b.end || (lost > 0 && b.start == b.filled + lost))) return &b;
     return nullptr;
   }
 
@@ -459,7 +462,10 @@ Picoseconds makespan_without(const OpProgram& program, const OpOptions& options,
   for (std::size_t s = 0; s < changed.ends.size(); ++s) {
     StageEnd& end = changed.ends[s];
     const bool freed = free.stage == static_cast<std::int32_t>(s);
-    if (freed || is_free(Stream::dp)) std::fill(end.buckets.begin(), end.buckets.end(), Picoseconds{0});
+    if (freed || is_free(Stream::dp)) {
+      std::fill(end.buckets.begin(), end.buckets.end(), Picoseconds{0});
+      end.lost = 0;
+    }
     for (std::size_t i = 0; i < end.steps.size(); ++i)
       if (freed || is_free(end.steps[i].stream)) end.durations[i] = 0;
   }

@@ -121,8 +121,7 @@ void GradientSync::make_ends() {
     }
     if (loses_sms(costs_) && end.buckets.size() > 1) {  // the last bucket has nothing to run under
       const Picoseconds hidden = std::accumulate(end.buckets.begin(), end.buckets.end() - 1, Picoseconds{0});
-      end.steps.push_back({OpName::dp_reduce, Stream::dp});
-      end.durations.push_back(costs_.kernels.taken_sms(hidden).duration);
+      end.lost = costs_.kernels.taken_sms(hidden).duration;
     }
     if (stage.reduce > 0) {
       end.steps.push_back({OpName::dp_reduce, Stream::dp});

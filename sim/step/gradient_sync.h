@@ -69,8 +69,8 @@ class GradientSync {
     double reduce_bytes = 0;
     Picoseconds copies = 0;  // what the two copies of its layers exchange
     Picoseconds optimizer = 0;
-    Picoseconds gather = 0;
-    double gather_bytes = 0;
+    Picoseconds gather = 0;   // of its parameters, or what compute loses to a gather under it
+    double gather_bytes = 0;  // 0 for such a loss
   };
   [[nodiscard]] const std::vector<StageCosts>& stages() const { return stages_; }
   // The costs as a program's ends. A sharded part was reduced with every micro-batch; ZeRO-3 gathers its

@@ -161,6 +161,9 @@ struct StageEnd {
   std::vector<OpStep> steps;  // after buckets and backward, on every rank: optimizer, parameter gather
   std::vector<Picoseconds> durations;  // parallel to `steps`
   std::vector<double> bucket_bytes{};  // parallel to `buckets`; empty if unknown
+  // What the backward takes longer since the buckets under it hold SMs: the last one starts so much later
+  // than it is full.
+  Picoseconds lost = 0;
 };
 
 struct OpProgram {

@@ -2,8 +2,9 @@
 //
 // A bucket is one layer's gradients (or the embedding's, the head's), which all replicas' ranks reduce
 // together. It starts when the last of them has those gradients and the bucket before it is through, so that
-// most buckets hide under the backward of earlier layers. After the last bucket and the last rank's backward
-// come the optimizer and the gather of the parameters that it has updated.
+// most buckets hide under the backward of earlier layers. Their SMs are missing there, so that the last
+// bucket is full later than its rank alone would fill it (StageEnd::lost). After the last bucket and the last
+// rank's backward come the optimizer and the gather of the parameters that it has updated.
 //
 // Example: buckets of 3 and 2 s, full at 10 and 11 s, the last backward ends at 11 s, an optimizer of 1 s.
 // The buckets run from 10 to 13 and from 13 to 15, the optimizer from 15 to 16.
@@ -54,7 +55,8 @@ void run_stage_end(const StageEnd& end, StageEndRun& run, std::span<OpResult::Bu
   for (; !run.running && run.next_bucket < run.order.size(); ++run.next_bucket) {
     const std::size_t k = run.order[run.next_bucket];
     if (run.missing[k] > 0) return;
-    buckets[k].start = std::max(run.busy, buckets[k].filled);
+    const Picoseconds lost = run.next_bucket + 1 == run.order.size() ? end.lost : 0;
+    buckets[k].start = std::max(run.busy, buckets[k].filled + lost);
     buckets[k].end = launch.bucket(k, buckets[k].start);
     run.running = buckets[k].end == kUnknown;
     if (run.running) return;

@@ -47,7 +47,9 @@ void PlanFacts::add_lane(const Lane& lane, const PolicyRun& run) {
 
 void PlanFacts::add_padded(const MicroBatch& m, int context, const PolicyRun& run) {
   const std::int64_t most = limit_of(m, run);
-  if (run.sharding.remainder != Remainder::pad || context == 1 || most == 0) return;
+  if (run.sharding.remainder != Remainder::pad || !uses_key(run.rule(), "remainder") || context == 1 ||
+      most == 0)
+    return;
   const std::int64_t multiple = 2 * std::int64_t{context};
   const std::int64_t tokens = sum_of(
       m.slices, [&](const Slice& slice) { return (slice.tokens() + multiple - 1) / multiple * multiple; });

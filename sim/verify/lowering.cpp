@@ -304,14 +304,21 @@ class Lowering final : public OpSink {
       };
       LoweredProgram::End& of_end = out_.ends[stage * at(program_.tensor) + t];
       of_end.buckets.assign(result_.buckets[stage * at(program_.tensor) + t].size(), kNoTask);
-      for (const std::size_t k : bucket_order(stage, t)) {
+      const std::vector<std::size_t> order = bucket_order(stage, t);
+      for (const std::size_t k : order) {
         const OpResult::Bucket& bucket_run = result_.buckets[stage * at(program_.tensor) + t][k];
         const TaskId task = builder_.add_task(stream, bucket_run.end - bucket_run.start);
         of_end.buckets[k] = task;
         add(task, OpName::dp_reduce, Stream::dp, t);
         if (!end.bucket_bytes.empty()) origin_[task].bytes = end.bucket_bytes[k];
-        depend_on_lanes(task, [&](std::size_t l, std::size_t r, std::size_t, TaskId bucket) {
-          depend(filled_[l][stage][k][r], bucket);
+        TaskId full = task;
+        if (end.lost > 0 && k == order.back()) {
+          full = builder_.add_task(builder_.add_stream(static_cast<int>(t)), end.lost);
+          add(full, OpName::taken_sms, Stream::compute, t, true);
+          builder_.add_dependency(full, task);
+        }
+        depend_on_lanes(full, [&](std::size_t l, std::size_t r, std::size_t, TaskId waits) {
+          depend(filled_[l][stage][k][r], waits);
         });
       }
       const TaskId border = builder_.add_task(stream, 0);

@@ -137,9 +137,15 @@ class Checkpoints {
 };
 
 // Whether the sharding rule fills documents up to 2 x CP tokens, which the policy has to count. Documents
-// that a window has cut are packed as they are: the window is full without padding.
+// that a window or the policy itself cuts are packed as they are: what is full without padding stays so.
 bool packs_with_padding(const StudyRow& row, const PackingProblem& problem) {
-  if (row.run.sharding.remainder != Remainder::pad || row.run.pack.context == 1) return false;
+  if (row.run.sharding.remainder != Remainder::pad || !uses_key(row.run.rule(), "remainder") ||
+      row.run.pack.context == 1)
+    return false;
+  const Policy& policy = row.run.policy();
+  if (has_key(policy, "chunk_size") || has_key(policy, "slices") ||
+      (policy.hard_limit != nullptr && row.run.pack.oversize == Oversize::split))
+    return false;
   return std::ranges::all_of(problem.batches, [](const GlobalBatch& batch) {
     return std::ranges::all_of(batch.slices, [](const Slice& slice) { return slice.begin == 0; });
   });
@@ -275,7 +281,8 @@ PlannedRow pack_row(StudyRow& row, const PlanPrices& prices, const StepSink* sin
     if (checkpoints) checkpoints->choose(steps);
     for (Step& step : steps) {
       planned.pack_ms += step.pack_ms;
-      step.pack_ms += searched / batches;  // a policy costs its search, too
+      if (as_double(planned.facts.steps) < batches)  // a step without a batch of its own follows the data
+        step.pack_ms += searched / batches;          // a policy costs its search, too
       planned.facts.add(step, row.run);
     }
     if (sink != nullptr) sink->take(steps);

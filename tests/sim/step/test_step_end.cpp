@@ -106,6 +106,10 @@ TEST_CASE("Without a pipeline compute loses half of what hides under it: buckets
   const Picoseconds lost = (sum(buckets) - buckets.back()) / 2;
   CHECK(sync.finish(ready.back()).step ==
         ready.back() + buckets.back() + lost + stage.optimizer + stage.gather);
+  const std::vector<Picoseconds> at_once(buckets.size(), kLong);
+  sync.begin_step();
+  add_lane(sync, {at_once});  // the reductions outlast what runs under them, which is not delayed then
+  CHECK(sync.finish(kLong).step == kLong + sum(buckets) + stage.optimizer + stage.gather);
   const Models staged(model_of(4), replicated(1), framework);
   CHECK(GradientSync(staged.costs).stages()[0].gather == 0);
 }
