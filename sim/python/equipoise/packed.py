@@ -52,10 +52,10 @@ def collate(documents: List[Any], *, multiple: int = 1, length: Optional[int] = 
     """
     if isinstance(documents, (str, bytes)) or not hasattr(documents, "__len__"):
         refuse("documents", "a list of documents", documents)
-    import torch
-
     multiple, pad = integer("multiple", multiple, 1), integer("pad", pad, 0)
     length = None if length is None else integer("length", length, 1)
+    import torch
+
     arrays = [a for a in (np.asarray(d, dtype=np.int64) for d in documents) if a.size > 0]
     lengths = np.array([a.size for a in arrays], dtype=np.int64)
     sizes = -(-lengths // multiple) * multiple

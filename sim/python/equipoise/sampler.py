@@ -142,7 +142,7 @@ class BatchSampler:
     ):
         self.lengths = lengths_array(lengths)
         self.multiple = integer("multiple", multiple, 1)
-        self._counted = self.lengths if self.multiple == 1 else self._filled(self.lengths)  # what the policy packs
+        self._counted = self.lengths if self.multiple == 1 else -(-self.lengths // self.multiple) * self.multiple  # what the policy packs
         self.lanes, self.seed = integer("lanes", lanes, 1), integer("seed", seed, 0)
         self.lane = integer("lane", lane, 0, self.lanes - 1)
         self.policy, self.name = policy, policy if isinstance(policy, str) else own_policy.parts(policy)[1]
@@ -271,10 +271,6 @@ class BatchSampler:
         for step in range(plan.steps if not isinstance(self.policy, str) else 0):
             digest.update(repr([plan.micro_batches(step, lane) for lane in range(plan.lanes(step))]).encode())
         return plan, order, digest.digest()
-
-    def _filled(self, tokens: Any) -> Any:
-        """Tokens with the padding up to `multiple`."""
-        return -(-tokens // self.multiple) * self.multiple
 
     def _refuse_odd_cuts(self, plan: _core.PackedPlan, order: Optional[np.ndarray]) -> None:
         """Refuses a plan with a piece that padding would make longer than the plan counts."""
