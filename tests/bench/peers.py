@@ -10,8 +10,8 @@ A peer comes from the Python that runs this, or from the folder of its sources t
 (libsimgrid-dev). What is not there is said and has no row. Each side takes turns with the other, at the setting at which it
 does best; a row is the median of --repeats. CPU seconds, so that neighbours disturb little.
 `call` is a peer's function alone, `process` that with Python, imports, compilation and input; ours is always the whole
-process, its reading of lengths from text included. Status 1 where answers differ, and where a row is not ahead and no
-reason is written."""
+process, its reading of lengths from text included. Status 1 where a peer that is here fails or takes too long, where answers
+differ, and where a row is not ahead and no reason is written."""
 import argparse
 import csv
 import datetime
@@ -183,6 +183,7 @@ class Line:
     call: float
     process: float | None  # none of a peer that is measured from inside alone
     ours: float
+    turns: int
     verdict: tuple  # right, words
     why: str = ""
 
@@ -193,7 +194,7 @@ class Line:
 class Bench:
     def __init__(self, program, folders, repeats, scratch):
         self.program, self.folders, self.repeats, self.scratch = program, folders, repeats, scratch
-        self.missing, self.lines = [], []
+        self.missing, self.failed, self.lines = [], [], []
 
     def peer(self, name, problem):
         """The cost of one run of a peer; its text is the peer's line of JSON."""
@@ -203,19 +204,20 @@ class Bench:
         return measure([sys.executable, HERE / "peer_calls.py", name, file, *([folder] if folder else [])], SECONDS_OF_A_RUN)
 
     def turns(self, name, problem, command):
-        """(medians of call and process, the last JSON) of the peer, and the median of ours; None where the peer is not there."""
+        """(medians of call and process, of ours; turns) and the last JSON of the peer; None where the peer is not there or fails."""
         print(f"... {name}", file=sys.stderr, flush=True)
         run = {"peer": lambda: self.peer(name, problem), "ours": lambda: measure([self.program, *command], SECONDS_OF_A_RUN)}
         costs = take_turns(["peer", "ours"], lambda side: run[side](), self.repeats, SECONDS_OF_A_ROW)
-        if any(cost.status != "ok" for cost in costs["peer"]):
-            last = costs["peer"][-1]
-            self.missing.append(f"{name} ({last.status}: {(last.text.splitlines() or ['no word'])[-1]})")
+        bad = {side: next((cost for cost in costs[side] if cost.status != "ok"), None) for side in costs}
+        if bad["peer"]:
+            why = f"{name} ({bad['peer'].status}: {(bad['peer'].text.splitlines() or ['no word'])[-1]})"
+            (self.missing if bad["peer"].status == "refused" else self.failed).append(why)
             return None
-        if any(cost.status != "ok" for cost in costs["ours"]):
-            raise SystemExit(f"ours failed: {' '.join(map(str, command))}: {costs['ours'][-1].text}")
+        if bad["ours"]:
+            raise SystemExit(f"ours failed: {' '.join(map(str, command))}: {bad['ours'].text}")
         said = [json.loads(cost.text) for cost in costs["peer"]]
-        medians = [statistics.median(one[key] for one in said) for key in ("call", "process")]
-        return *medians, said[-1], statistics.median(cost.cpu for cost in costs["ours"])
+        call, process = (statistics.median(one[key] for one in said) for key in ("call", "process"))
+        return (call, process, statistics.median(cost.cpu for cost in costs["ours"]), min(map(len, costs.values()))), said[-1]
 
     def output(self, command):
         return subprocess.run([self.program, *map(str, command)], check=True, capture_output=True, text=True).stdout
@@ -228,12 +230,12 @@ class Bench:
         costs = self.turns(problem.peer, asked, problem.command(trace))
         if not costs:
             return
-        call, process, said, ours = costs
+        (call, process, ours, turns), said = costs
         plan = json.loads(self.output([*problem.command(trace), "--format", "json"]))
         answer = peer_calls.packing_answer(some, packs_of(plan, some))
         verdict = packing_verdict(problem, said["answer"], answer, len(some), sum(some) / (problem.parts or 1))
         self.lines.append(Line(f"{problem.documents:,} documents, {problem.what}", f"{peer_calls.folder_name(problem.peer)} {said['version']}",
-                               call, process, ours, verdict, problem.why))
+                               call, process, ours, turns, verdict, problem.why))
 
     def what_if(self, name):
         file = self.scratch / "study.json"
@@ -241,10 +243,10 @@ class Bench:
         costs = self.turns(name, {"jobs": jobs()}, sweep_command(file))
         if not costs:
             return
-        call, process, said, ours = costs
+        (call, process, ours, turns), said = costs
         verdict = what_if_verdict(said["answer"], sweep_answer(self.output(sweep_command(file))))
         self.lines.append(Line(f"one of {len(jobs())} layouts of 7B, equal sequences", f"{name} {said['version']}", call,
-                               process / len(jobs()), ours / len(jobs()), verdict, WHAT_IF_REASONS.get(name, "")))
+                               process / len(jobs()), ours / len(jobs()), turns, verdict, WHAT_IF_REASONS.get(name, "")))
 
     def contention(self, trace, job):
         simgrid = against_simgrid.build_simgrid(self.scratch)
@@ -257,7 +259,7 @@ class Bench:
         worst, flows = found[-1][0]["worst"], found[-1][0]["flows"]
         verdict = worst <= against_simgrid.MOST_OFF, f"ends at most {worst:.1e} of a flow's time apart"
         self.lines.append(Line(f"contention, {flows:,} flows of {job.split('x')[0]} GPUs", f"SimGrid {against_simgrid.version()}",
-                               theirs, None, ours, verdict))
+                               theirs, None, ours, self.repeats, verdict))
 
 
 # --- what is printed -----------------------------------------------------------------------------------------------
@@ -284,7 +286,15 @@ def machine():
     return f"{model}, {os.cpu_count()} cores, Python {platform.python_version()}, {datetime.date.today():%-d %B %Y}"
 
 
-def faults(lines):
+def turns_made(lines):
+    fewest, most = (of((line.turns for line in lines), default=0) for of in (min, max))
+    if fewest < most:
+        return f"Medians of {fewest} to {most} turns, as many as a row takes in {SECONDS_OF_A_ROW} s"
+    return {0: "No turn", 1: "One turn"}.get(most, f"Medians of {most} turns")
+
+
+def faults(lines, failed=()):
+    yield from failed
     for line in lines:
         if not line.verdict[0]:
             yield f"{line.peer}, {line.work}: the answers differ: {line.verdict[1]}"
@@ -319,14 +329,13 @@ def main():
         for peer in peer_calls.WHAT_IFS:
             if wanted(peer):
                 bench.what_if(peer)
-    turns = f"Medians of up to {options.repeats} turns, fewer where a row takes more than {SECONDS_OF_A_ROW} s"
-    text = f"{machine()}. Documents of {name}, cut at {CAPACITY:,} tokens. {turns}.\n\n{table(bench.lines)}"
+    text = f"{machine()}. Documents of {name}, cut at {CAPACITY:,} tokens. {turns_made(bench.lines)}.\n\n{table(bench.lines)}"
     if bench.missing:
         text += "\n\nNot here: " + "; ".join(bench.missing) + "."
     print(text)
-    if options.write:
+    if options.write and not bench.failed:
         PAGE.write_text(between(PAGE.read_text(), "peers", text))
-    found = list(faults(bench.lines))
+    found = list(faults(bench.lines, bench.failed))
     print("\n".join(found), file=sys.stderr)
     return 1 if found else 0
 

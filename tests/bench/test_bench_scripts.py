@@ -193,6 +193,27 @@ class Peers(unittest.TestCase):
         twice = self.ask("def first_fit_decreasing(lengths, size):\n    return [[6, 4], [5, 5]]\n")
         self.assertEqual((twice.status, "packed twice" in twice.text), ("failed", True))
 
+    def test_a_peer_that_fails_or_is_late_is_a_fault_and_one_that_is_not_there_is_none(self):
+        for costs, missing, failed in (
+            ([cost(1, "refused", "a is not installed")], ["a (refused: a is not installed)"], []),
+            ([cost(1, "late")], [], ["a (late: no word)"]),
+            ([cost(1, text='{"call": 1, "process": 1}'), cost(1, "failed", "Traceback\npacked twice")], [], ["a (failed: packed twice)"]),
+        ):
+            bench, left = peers.Bench("true", {}, 3, None), iter(costs)
+            bench.peer = lambda *_: next(left)
+            self.assertIsNone(bench.turns("a", {}, []))
+            self.assertEqual((bench.missing, bench.failed), (missing, failed))
+            self.assertEqual(list(peers.faults([], bench.failed)), failed)
+
+    def test_turns_are_those_that_were_made(self):
+        bench = peers.Bench("true", {}, 3, None)
+        bench.peer = lambda *_: cost(1, text='{"call": 1, "process": 2}')
+        (call, process, _, turns), said = bench.turns("a", {}, [])
+        self.assertEqual((call, process, turns, said["call"]), (1, 2, 3, 1))
+        lines = [peers.Line("work", "peer", 1, 1, 1, turns, (True, "")) for turns in (1, 3)]
+        self.assertEqual([peers.turns_made(some) for some in (lines, lines[:1], lines[1:], [])],
+                         ["Medians of 1 to 3 turns, as many as a row takes in 60 s", "One turn", "Medians of 3 turns", "No turn"])
+
     def verdict(self, theirs, ours, problem=None, **changes):
         problem = dataclasses.replace(problem or self.packing, **changes)
         lengths = [peers.CAPACITY, 1000, 96]
@@ -241,7 +262,7 @@ class Peers(unittest.TestCase):
         self.assertEqual((peer_calls.seconds("24.5 ms"), peer_calls.flops("15.5 T")), (24.5e-3, 15.5e12))
 
     def test_a_row_that_is_behind_needs_a_reason_and_one_whose_answers_differ_is_named(self):
-        ahead = peers.Line("work", "ahead 1", call=4, process=5, ours=2, verdict=(True, "2 packs"))
+        ahead = peers.Line("work", "ahead 1", call=4, process=5, ours=2, turns=3, verdict=(True, "2 packs"))
         behind = dataclasses.replace(ahead, peer="behind 2", ours=8)
         other = dataclasses.replace(ahead, peer="other 3", verdict=(False, "3 packs"))
         self.assertEqual([fault.split(":")[0] for fault in peers.faults([ahead, behind, other])], ["behind 2, work", "other 3, work"])

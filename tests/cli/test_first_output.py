@@ -1,6 +1,7 @@
 """The first output of a study: short, the same whatever the baseline is, and it names a row that can be run."""
 
 import json
+import os
 import pathlib
 import re
 import unittest
@@ -87,7 +88,9 @@ class FirstOutput(Case):
         """The terminal's columns, where it has fewer than 110: the same text on more lines."""
         rows = ["plain-4d", "wlb-llm", {"name": "skrull", "label": "a longer label"}, "fixed-4d"]
         study = self.write("study.json", dict(STUDY, batch=dict(STUDY["batch"], steps=4), policies=rows))
-        wide = self.ok("study", study)
+        with mock.patch.dict("os.environ"):
+            os.environ.pop("COLUMNS", None)  # the caller's
+            wide = self.ok("study", study)
         for columns in (80, 95, 200):
             with mock.patch.dict("os.environ", {"COLUMNS": str(columns)}):
                 lines = self.ok("study", study).splitlines()

@@ -143,6 +143,9 @@ class Errors(unittest.TestCase):
             (lambda: equipoise.packed.PackedDataset([], ["input_ids"]), r"field: expected a name, found \['input_ids'\]"),
             (lambda: equipoise.packed.collate(None), "documents: expected a list of documents, found None"),
             (lambda: equipoise.packed.collate(3), "documents: expected a list of documents, found 3"),
+            (lambda: equipoise.packed.collate([[1]], multiple=0), "multiple: expected an integer from 1, found 0"),
+            (lambda: equipoise.packed.collate([[1]], length=2.5), "length: expected an integer from 1, found 2.5"),
+            (lambda: equipoise.packed.collate([], pad=None), "pad: expected an integer from 0, found None"),
         ])
 
 

@@ -215,10 +215,17 @@ class Megatron(Framework):
         torch.distributed.init_process_group("gloo", init_method=f"file://{self.folder}/meet", rank=0, world_size=1)
         self.addCleanup(torch.distributed.destroy_process_group)
         parallel_state.initialize_model_parallel()
-        model, batches = model_of(), iter(self.example.Loader(
-            self.data, self.tiny.sampler(self.data, multiple=8), form=self.example.megatron, length=256, endless=True, num_workers=2))
-        optimizer = torch.optim.SGD(model.parameters(), lr=self.tiny.RATE)
-        for _ in range(4):
+        def loader_of():
+            return self.example.Loader(
+                self.data, self.tiny.sampler(self.data, multiple=8), form=self.example.megatron, length=256, endless=True, num_workers=2)
+
+        model, loader = model_of(), loader_of()
+        optimizer, batches = torch.optim.SGD(model.parameters(), lr=self.tiny.RATE), iter(loader)
+        for step in range(4):
+            if step == 2:  # goes on inside an epoch of 3 steps, and into the next
+                state, loader = loader.state_dict(), loader_of()
+                loader.load_state_dict(state)
+                batches = iter(loader)
             optimizer.zero_grad()
             with OnCpu():
                 get_forward_backward_func()(

@@ -2,7 +2,9 @@
 """equipoise.loader: a plan's micro-batches as a DataLoader that fills steps, pads, and goes on where it was."""
 
 import itertools
+import tempfile
 import unittest
+from pathlib import Path
 
 import numpy as np
 
@@ -72,11 +74,28 @@ class Multiple(unittest.TestCase):
         found = [piece for m in sampler for piece in m]
         self.assertEqual(sorted(found), [(0, 0, 9), (1, 0, 16), (1, 16, 21), (2, 0, 8), (2, 8, 24), (2, 24, 30)])
 
-    def test_a_row_that_pads_sets_it(self):
-        study = {"trace": {"uniform": 100}, "model": "qwen2.5-0.5b", "cluster": {"profile": "h100-sxm"}, "parallel": {"context": 2},
-                 "batch": {"documents_per_step": 8, "context_window": 512, "steps": 1},
-                 "policies": [{"name": "bfd", "pack_length": 512, "shard": "per-document", "remainder": "pad"}]}
-        self.assertEqual(equipoise.BatchSampler.from_study(equipoise.study(study), "bfd", [100] * 16).multiple, 4)
+    def test_a_row_that_pads_sets_it_where_its_documents_are_whole(self):
+        lengths = np.clip(equipoise.draw_trace("lmsys-chat-1m", 96, 2), 1, 500)
+        pads = {"shard": "per-document", "remainder": "pad"}
+        packs = [{"name": name, "pack_length": 512, **pads} for name in ("bfd", "ffs")]
+        rows = [{"name": "lpt", **pads}, {"name": "fixed-greedy", "oversize": "split", **pads}]
+        dealt = equipoise.policy(lambda lengths, options: [[[batch]] for batch in options["batches"]], label="dealt", **pads)
+        with tempfile.TemporaryDirectory() as folder:
+            equipoise.write_trace(lengths, Path(folder) / "lengths.npy")
+            study = {"trace": {"file": f"{folder}/lengths.npy"}, "model": "qwen2.5-0.5b", "cluster": {"profile": "h100-sxm"}, "parallel": {"context": 8}}
+            for policies, batch, multiple in ((packs + rows, {"documents_per_step": 24, "steps": 4}, 16), (rows[:1], {"sequences_per_step": 4, "steps": 3}, 1)):
+                result = equipoise.study({**study, "batch": {"context_window": 512, **batch}, "policies": policies}, policies={"dealt": dealt})
+                for row, plan in zip(result.policies, result.plans()["plans"]):
+                    with self.subTest(row["label"], multiple=multiple):
+                        sampler = equipoise.BatchSampler.from_study(result, row["label"], lengths, slices=True)
+                        theirs = [[tuple(piece) for piece in m["slices"]] for step in plan["steps"] for m in step["lanes"][0]["micro_batches"] if m["slices"]]
+                        self.assertEqual((sampler.multiple, list(sampler)[: len(theirs)]), (multiple, theirs))
+
+    def test_pieces_are_cut_at_multiples(self):
+        shape = {"slices": True, "sequences_per_step": 2, "micro_batches": 2}
+        for policy, options in (("plain", {"context_window": 20}), ("chunkflow", {"chunk_size": 20, "documents_per_step": 3})):
+            with self.subTest(policy), self.assertRaisesRegex(ValueError, r"multiple: expected one that divides where .*, found 8: document \d of \d+ tokens is cut"):
+                list(equipoise.BatchSampler([9, 21, 30], policy, multiple=8, **{"context_window": 40, **shape, **options}))
 
 
 @unittest.skipIf(torch is None, "torch is not installed")
@@ -97,6 +116,11 @@ class Padded(unittest.TestCase):
     def test_what_does_not_fit_is_refused(self):
         with self.assertRaisesRegex(ValueError, "length: expected at least 8, the tokens of a micro-batch's documents with their padding, found 7"):
             collate([[1, 2, 3, 4, 5]], multiple=4, length=7)
+
+    def test_documents_without_tokens_are_passed_over(self):
+        found = collate([[], [1, 2], [], [3]], multiple=2)
+        self.assertEqual((found["cu_seqlens"].tolist(), found["labels"].tolist()), ([0, 2, 4], [[2] + 3 * [IGNORED]]))
+        self.assertEqual(collate([[]])["labels"].tolist(), [[IGNORED]])
 
     def test_names_of_frameworks(self):
         batch = collate([[5, 6, 7]], length=4)
@@ -144,6 +168,23 @@ class Loaded(unittest.TestCase):
         self.assertEqual((again.state_dict()["step"], again.state_dict()["micro_batch"]), (1, 0))
         self.assertEqual([comparable(b) for step in again.steps() for b in step], [comparable(b) for step in steps[1:] for b in step])
 
+    def test_an_epoch_ends_with_a_step_that_has_nothing_for_this_lane(self):
+        def loader(lane, **options):  # two documents in a step, one for each lane; the third step has one, which is lane 0's
+            shape = {"context_window": 8, "documents_per_step": 2, "micro_batches": 2}
+            return Loader([[1, 2, 3, 4]] * 5, equipoise.BatchSampler([4] * 5, "lpt", lanes=2, lane=lane, **shape), **options)
+
+        for lane, counts in ((0, [1, 1, 1]), (1, [1, 1, 0])):
+            for workers in (0, 2):
+                ours = loader(lane, num_workers=workers)
+                for epoch in (1, 2):
+                    self.assertEqual(len(list(ours)), sum(counts))
+                    self.assertEqual([ours.state_dict()[key] for key in ("epoch", "step", "micro_batch")], [epoch, 0, 0])
+                self.assertEqual([len(step) for step in ours.steps()], counts)
+                self.assertEqual(len(list(itertools.islice(loader(lane, endless=True, num_workers=workers), 7))), 7)
+                endless = loader(lane, endless=True, num_workers=workers)
+                self.assertEqual([len(step) for step in itertools.islice(endless.steps(), 6)], 2 * counts)
+                self.assertEqual(endless.state_dict()["epoch"], 2)  # as all lanes
+
     def test_an_epoch_begins_where_it_is_told(self):
         loader = Loader(DOCUMENTS, sampler(accumulate=3, reshuffle=True))
         first = [comparable(batch) for batch in loader]
@@ -161,6 +202,12 @@ class Loaded(unittest.TestCase):
         for micro_batch, batch in zip(sampler(accumulate=4), Loader(DOCUMENTS, sampler(accumulate=4), collate_fn=theirs)):
             expected = [t for d in micro_batch for t in DOCUMENTS[d]["input_ids"].tolist()] or [IGNORED] * shortest
             self.assertEqual(batch["labels"].tolist(), expected)
+
+    def test_what_a_collate_of_a_framework_cannot_use_is_refused(self):
+        for options, own, name in (({}, {"form": megatron}, "form"), ({}, {"length": 192}, "length"), ({}, {"pad": 1}, "pad"), ({}, {"field": "x"}, "field"),
+                                   ({"multiple": 4}, {}, "multiple"), ({"slices": True}, {}, "slices"), ({"multiple": 4}, {"pad": 1}, "pad, multiple")):
+            with self.subTest(name), self.assertRaisesRegex(ValueError, f"collate_fn: expected none with {name}, which .*, found <"):
+                Loader(DOCUMENTS, sampler(**options), collate_fn=lambda samples: {}, **own)
 
 
 if __name__ == "__main__":

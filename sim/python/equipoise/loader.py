@@ -7,6 +7,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 import torch
 from torch.utils.data import DataLoader
 
+from ._values import refuse
 from .packed import IGNORED, PackedDataset, collate
 from .sampler import BatchSampler
 
@@ -43,8 +44,8 @@ class Loader(DataLoader):
         loader = equipoise.loader.Loader(dataset, sampler, num_workers=4)
 
     A batch is what equipoise.packed.collate makes with `length`, `pad` and the sampler's `multiple`, changed by a `form` such as `megatron`
-    or `torchtitan` above. A framework's own `collate_fn` takes their place, and is given items of the dataset. An iteration is the
-    rest of an epoch, as the sampler's; if it is `endless`, of all epochs. `options` are those of DataLoader.
+    or `torchtitan` above. A framework's own `collate_fn` takes the place of all these, and is given whole items of the dataset. An
+    iteration is the rest of an epoch, as the sampler's; if it is `endless`, of all epochs. `options` are those of DataLoader.
 
     Worker processes ask the sampler for micro-batches ahead. These do not count in `state_dict`, which belongs to the
     batch that was handed out last.
@@ -71,6 +72,10 @@ class Loader(DataLoader):
             dataset = PackedDataset(dataset, field)
             make = partial(_packed, form, {"multiple": sampler.multiple, "length": length, "pad": pad})
         else:
+            given = {"field": field != "input_ids", "form": form is not None, "length": length is not None, "pad": pad != 0,
+                     "multiple": sampler.multiple > 1, "slices": sampler.slices}
+            if any(given.values()):
+                refuse("collate_fn", f"none with {', '.join(key for key in given if given[key])}, which this loader's own batches have", collate_fn)
             make = partial(_collated, collate_fn, dataset[int(sampler.lengths.argmin())])
         super().__init__(dataset, batch_sampler=sampler, collate_fn=make, **options)
         self.micro_batches, self.endless = sampler, endless
@@ -86,6 +91,7 @@ class Loader(DataLoader):
         for batch in super().__iter__():
             self._consumed += 1
             yield batch
+        self._epoch, self._consumed = self._epoch + 1, 0  # also past a last step that has no micro-batch of this lane
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
         yield from self._rest()
@@ -97,8 +103,11 @@ class Loader(DataLoader):
         while True:
             self.load_state_dict(self.state_dict())
             counts, batches = self.micro_batches.rest(), self._rest()
-            for count in counts:
-                yield list(islice(batches, count))
+            for left, count in zip(reversed(range(len(counts))), counts):
+                step = list(islice(batches, count))
+                if left == 0:
+                    next(batches, None)  # ends the epoch
+                yield step
             if not self.endless:
                 return
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple, Union
 
 import numpy as np
 
-from ._values import refuse, text_of
+from ._values import integer, refuse, text_of
 
 IGNORED = -100  # a label without a loss; PyTorch's own default
 
@@ -48,16 +48,18 @@ def collate(documents: List[Any], *, multiple: int = 1, length: Optional[int] = 
 
     `multiple`: each document is filled up with tokens `pad` to a multiple of it, by 2 x CP where context parallelism cuts
     each document. Causal attention sees these only from other such tokens, so the document includes them. `length`: padding, as a
-    document of its own, fills the micro-batch up to so many tokens. No padding has a loss. Of no documents it makes padding alone.
+    document of its own, fills the micro-batch up to so many tokens. No padding has a loss. Without tokens it makes padding alone.
     """
     if isinstance(documents, (str, bytes)) or not hasattr(documents, "__len__"):
         refuse("documents", "a list of documents", documents)
+    multiple, pad = integer("multiple", multiple, 1), integer("pad", pad, 0)
+    length = None if length is None else integer("length", length, 1)
     import torch
 
-    arrays = [np.asarray(d, dtype=np.int64) for d in documents]
+    arrays = [a for a in (np.asarray(d, dtype=np.int64) for d in documents) if a.size > 0]
     lengths = np.array([a.size for a in arrays], dtype=np.int64)
     sizes = -(-lengths // multiple) * multiple
-    left = (max(multiple, 1) if not arrays else 0) if length is None else length - int(sizes.sum())
+    left = (multiple if not arrays else 0) if length is None else length - int(sizes.sum())
     if left < 0:
         refuse("length", f"at least {int(sizes.sum())}, the tokens of a micro-batch's documents with their padding", length)
     ends = np.cumsum(np.append(sizes, left) if left > 0 else sizes)

@@ -108,7 +108,7 @@ class BatchSampler:
     documents, [], fill up, and a plan that has more is refused. It sets `micro_batches` to as many of all lanes.
 
     With `multiple`, the plan counts each document with the padding up to a multiple of so many tokens, which the loader adds: 2 x CP
-    where context parallelism cuts each document.
+    where context parallelism cuts each document. A plan that cuts documents elsewhere is refused.
 
     Every rank plans all lanes by itself and takes its own: plans are pure functions of lengths, options and
     epoch, so no rank has to tell another. An epoch is planned at once in a thread, without the interpreter's
@@ -142,6 +142,7 @@ class BatchSampler:
     ):
         self.lengths = lengths_array(lengths)
         self.multiple = integer("multiple", multiple, 1)
+        self._counted = self.lengths if self.multiple == 1 else -(-self.lengths // self.multiple) * self.multiple  # what the policy packs
         self.lanes, self.seed = integer("lanes", lanes, 1), integer("seed", seed, 0)
         self.lane = integer("lane", lane, 0, self.lanes - 1)
         self.policy, self.name = policy, policy if isinstance(policy, str) else own_policy.parts(policy)[1]
@@ -208,9 +209,8 @@ class BatchSampler:
             given["job"] = _job({**values, **files}, entry, batch, derived)
         for part in (batch, entry, derived) if isinstance(policy, str) else (batch,):
             given.update({key: value for key, value in part.items() if key in known})
-        if entry.get("remainder") == "pad" and given["context"] > 1:
-            given["multiple"] = 2 * given["context"]
         given.update(options)
+        fills = entry.get("remainder") == "pad" and (given.get("documents_per_step") or given.get("tokens_per_step")) is not None
         if policy == "equipoise" and given.get("start", "best") == "best" and given.get("own_degrees", True) and "own_degrees" not in options:
             warnings.warn(
                 f"row {row}: lanes of a sampler have one CP degree, so it packs with own_degrees false; the row may have chosen "
@@ -223,7 +223,10 @@ class BatchSampler:
         if sampler.lane == 0:  # because the other lanes wait for the same plan
             _say_while(sampler._plan_ahead(0), f"equipoise: packing {sampler.lengths.size:,} documents for row {row}")
         try:
-            sampler._planned(0)
+            plan, order, _ = sampler._planned(0)
+            if fills and sampler.context > 1 and "multiple" not in options:
+                sampler.multiple = 2 * sampler.context  # for the loader; the row's policy counts padding by itself
+                sampler._refuse_odd_cuts(plan, order)
         except ValueError as error:
             raise ValueError(f"row {row}: {error}") from None
         return sampler
@@ -243,8 +246,7 @@ class BatchSampler:
     def _make(self, epoch: int) -> Tuple[_core.PackedPlan, Optional[np.ndarray], bytes]:
         """The epoch's plan, the order of its documents, and a hash of a function's plan."""
         order = self._order(epoch)
-        lengths = self.lengths if self.multiple == 1 else -(-self.lengths // self.multiple) * self.multiple
-        lengths = lengths if order is None else lengths[order]
+        lengths = self._counted if order is None else self._counted[order]
         plan = planned(lengths, self.policy, self._options)
         for step in range(plan.steps):
             degrees = plan.degrees(step)
@@ -264,10 +266,23 @@ class BatchSampler:
                     f"[{begin}, {end}): expected whole documents, as with documents_per_step and without "
                     "max_length and oversize truncate or split, or slices=True, which gives (document, begin, end)"
                 )
+        self._refuse_odd_cuts(plan, order)
         digest = hashlib.sha256()
         for step in range(plan.steps if not isinstance(self.policy, str) else 0):
             digest.update(repr([plan.micro_batches(step, lane) for lane in range(plan.lanes(step))]).encode())
         return plan, order, digest.digest()
+
+    def _refuse_odd_cuts(self, plan: _core.PackedPlan, order: Optional[np.ndarray]) -> None:
+        """Refuses a plan with a piece that padding would make longer than the plan counts."""
+        if not self.slices or self.multiple == 1:
+            return
+        for step, lane in ((step, lane) for step in range(plan.steps) for lane in range(plan.lanes(step))):
+            for document, begin, end in (piece for m in plan.micro_batches(step, lane) for piece in self._pieces(m, order)):
+                if begin % self.multiple or (end % self.multiple and end < self.lengths[document]):
+                    raise ValueError(
+                        f"multiple: expected one that divides where the plan cuts documents (context_window, max_length, chunk_size ...), found "
+                        f"{self.multiple}: document {document} of {self.lengths[document]} tokens is cut to [{begin}, {end})"
+                    )
 
     def _plan_ahead(self, epoch: int) -> Future:
         key = epoch if self.reshuffle else 0  # without a new order every epoch has the same plan
