@@ -146,10 +146,15 @@ class Alternatives {
     }
   }
 
-  // Whether the job's schedule runs the start, by the first batch alone.
-  [[nodiscard]] bool runs(const PackOptions& options) {
-    const PackingProblem first{problem_.batches.first(1), problem_.options, problem_.workload};
-    return !problem_.batches.empty() && !Alternatives(first, prices_, lanes_).as_it_is(options).steps.empty();
+  // Whether the job's schedule runs the start, by the first batch alone. The start may exceed the bounds.
+  [[nodiscard]] bool runs(const PackOptions& options) const {
+    if (!prices_.steps_that_fit || problem_.batches.empty()) return false;
+    try {
+      const PackingProblem first{problem_.batches.first(1), options, problem_.workload};
+      return !prices_.steps_that_fit(plan_start(first)).empty();
+    } catch (const UserError&) {  // the start cannot run here
+      return false;
+    }
   }
 
   // The unchanged start.
@@ -402,19 +407,28 @@ bool take_faster_steps(const Alternative& made, Alternative& to) {
   return any;
 }
 
-// Tries ChunkFlow's chunks of several sizes where the job's schedule runs them, and takes the best for each
-// step. K is an option of the schedule and not of a plan; the prices read it from `keep`.
+// ChunkFlow's steps in chunks of one size.
+PackOptions in_chunks(const PackOptions& given, std::int64_t size, std::size_t steps) {
+  PackOptions options = starting_from(given, Start::chunkflow, {});
+  options.of<ChunkflowOptions>().chunk_size = size;
+  options.of<EquipoiseOptions>().chunk_sizes.assign(steps, size);
+  return options;
+}
+
+// Tries ChunkFlow's chunks of several sizes where the job's schedule runs the smallest, and takes the best
+// for each step. K is an option of the schedule and not of a plan; the prices read it from `keep`.
 void offer_chunks(const PackOptions& given, Alternatives& alternatives, int& keep, Alternative& start,
                   Alternative& best) {
+  std::vector<std::int64_t> sizes;
+  for (const std::int64_t parts : {64, 32, 16, 8, 4})
+    if (given.context_window / parts >= 1024) sizes.push_back(given.context_window / parts);
+  if (sizes.empty() || !alternatives.runs(in_chunks(given, sizes.front(), 1))) return;
   const int kept = keep;
   for (const int k : {1, 4, 16}) {
     Alternative mixed;
-    for (const std::int64_t parts : {64, 32, 16, 8, 4}) {
-      PackOptions options = starting_from(given, Start::chunkflow, {});
-      const std::int64_t size = options.of<ChunkflowOptions>().chunk_size = given.context_window / parts;
-      options.of<EquipoiseOptions>().chunk_sizes.assign(alternatives.problem().batches.size(), size);
+    for (const std::int64_t size : sizes) {
+      PackOptions options = in_chunks(given, size, alternatives.problem().batches.size());
       options.keep = keep = k;
-      if (size < 1024) continue;
       Alternative chunks = alternatives.as_it_is(options);
       if (chunks.steps.empty()) continue;
       const Alternative packed = alternatives.improved(options);
@@ -579,12 +593,11 @@ Notes find_equipoise_start(const PackingProblem& problem, const PlanPrices& pric
   const std::vector<std::int64_t> counts = counts_of(given, alternatives.tokens_of_batch());
   const std::vector<Alternative> starts = starts_as_they_are(given, counts, alternatives);
   const double max_delay = given.of<EquipoiseOptions>().max_delay;
-  const auto runs = [&](Start cutting) {
-    return prices.steps_that_fit && alternatives.runs(starting_from(given, cutting, {}));
-  };
-  const bool runs_slices = runs(Start::sequence_slices);
+  const std::vector<std::int64_t> slice_counts = {2, 4, 8, 16};
+  PackOptions most_slices = starting_from(given, Start::sequence_slices, {});
+  most_slices.of<SequenceSlicesOptions>().slices = slice_counts.back();
+  const bool runs_slices = alternatives.runs(most_slices);
   Alternative start, best, sliced;
-  double least = kCannotRun;
   std::vector<Way> ways;
   // Also tries narrower bounds, whose plans a wider bound allows, too.
   for (const double bound : std::set{0.0, std::min(EquipoiseOptions().max_delay, max_delay), max_delay}) {
@@ -592,10 +605,9 @@ Notes find_equipoise_start(const PackingProblem& problem, const PlanPrices& pric
     std::vector<Alternative> within = starts_within(given, starts, looked_at, alternatives);
     offer(Alternative(within.front()), start);
     Alternative way = best_packed_anew(given, counts, within, looked_at);
-    least = std::min(least, way.seconds);
     ways.push_back({given, std::move(within), std::move(way)});
     if (!runs_slices) continue;
-    std::vector<std::int64_t> numbers = {2, 4, 8, 16}, windows = {1};
+    std::vector<std::int64_t> numbers = slice_counts, windows = {1};
     if (bound > 0) {
       if (sliced.seconds == kCannotRun) continue;
       numbers = {sliced.options.of<SequenceSlicesOptions>().slices};
@@ -603,9 +615,10 @@ Notes find_equipoise_start(const PackingProblem& problem, const PlanPrices& pric
     }
     offer_slices(given, numbers, windows, alternatives, sliced, start, best);
   }
+  std::ranges::stable_sort(ways, {}, [](const Way& way) { return way.packed.seconds; });
   for (const Way& way : ways) {
     if (way.packed.options.of<EquipoiseOptions>().start == Start::best) continue;  // no start was tried
-    if (way.packed.seconds > kNear * least) continue;
+    if (best.seconds < kCannotRun && way.packed.seconds > kNear * ways.front().packed.seconds) continue;
     const auto in_all = [&](const Alternative& packed, Alternatives& of) {
       Alternative in_degrees = with_degrees(packed, prices, of);
       Alternative made = packed_alike(in_degrees, given.of<EquipoiseOptions>().moves, alternatives);
@@ -617,7 +630,7 @@ Notes find_equipoise_start(const PackingProblem& problem, const PlanPrices& pric
       made = in_all(best_packed_anew(way.given, counts, way.starts, alternatives), alternatives);
     offer(std::move(made), best);
   }
-  if (runs(Start::chunkflow)) offer_chunks(given, alternatives, found.keep, start, best);
+  offer_chunks(given, alternatives, found.keep, start, best);
   const double steps = static_cast<double>(std::max<std::size_t>(1, problem.batches.size()));
   Note note{"packs_anew", "", {{"start", Notes{start_of(best.options)}}}};
   Notes parts;

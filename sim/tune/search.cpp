@@ -165,20 +165,15 @@ class Search {
     const std::atomic<bool>* const stop = options_.run.stop;
     if (options_.minutes > 0) {
       time_.emplace(stop, options_.minutes);
-      until_compared_.emplace(stop, kUntilCompared * options_.minutes);
-      options_.run.stop = &until_compared_->over();
+      options_.run.stop = &time_->over();
+      if (options_.share.is_all()) until_compared_.emplace(stop, kUntilCompared * options_.minutes);
     }
     try {
       look_at_layouts();
-      probe_degrees();
-      compare_policies();
-      probe_layouts();
-      try_rows();
-      move_on();
-      try_others();
-      run_the_rest();
+      if (until_compared_) options_.run.stop = &until_compared_->over();
+      search_in_order(stop);
     } catch (const Interrupted&) {
-      if (time_ && options_.share.is_all()) use_the_time_left(stop);
+      if (until_compared_) run_best_of_few(stop);
       result_.interrupted = stop != nullptr && *stop;
       result_.timed_out = !result_.interrupted;
     }
@@ -204,9 +199,11 @@ class Search {
   [[nodiscard]] std::vector<std::pair<double, std::uint32_t>> best_layouts() const;
   void move_on();
   void run_the_rest();
-  void use_the_time_left(const std::atomic<bool>* stop);
+  void go_on();
+  void search_in_order(const std::atomic<bool>* stop);
   void compare_in_shares();
-  void run_best_of_few();
+  void try_in_shares(const std::vector<Point>& points);
+  void run_best_of_few(const std::atomic<bool>* stop);
   void try_all(const std::vector<Point>& points, std::int64_t budget, Share share = {},
                bool moves_on = false);
   [[nodiscard]] bool is_bounded(Point point);
@@ -225,6 +222,7 @@ class Search {
   };
   void try_batch(const std::vector<Point>& points, std::size_t rung);
   void try_one(Batch& batch, std::size_t i, const TrialLimits& limits);
+  bool has_all_the_time(const Batch& batch);
   [[nodiscard]] std::optional<Trial> known_trial(std::size_t n, Point point, int batches, double limit) const;
   void keep(Batch batch);
   void replace(std::size_t place, Trial trial);
@@ -241,6 +239,13 @@ class Search {
   [[nodiscard]] std::vector<std::uint32_t> layouts_foretold_best() const;
   [[nodiscard]] std::vector<Point> order_of_others() const;
   [[nodiscard]] bool is_decided(Point point) const { return decided_[index_of(point)] != 0; }
+  // Whether nothing is left of the row on the layouts whose states fit.
+  [[nodiscard]] bool is_reached(std::uint32_t row) const {
+    return std::ranges::all_of(order_, [&](std::uint32_t layout) { return is_decided({layout, row}); });
+  }
+  [[nodiscard]] std::string policy_of(std::uint32_t row) const {
+    return candidates_.rows[row].entry["name"].get<std::string>();
+  }
   [[nodiscard]] Shared shared_by(std::uint32_t layout, std::size_t rung) {
     return {&plans_[rung], alike_[layout], &least_[candidates_.layouts[layout].base]};
   }
@@ -255,7 +260,8 @@ class Search {
   const StudyInputs& inputs_;
   SearchOptions options_;
   Journal* journal_;
-  std::optional<TimeLimit> time_, until_compared_;  // of a search that minutes bound
+  std::optional<TimeLimit> time_, until_compared_;  // of a search that minutes bound; no shard has the second
+  std::size_t phase_ = 0;                           // the phase of go_on that runs
   std::vector<LayoutFacts> facts_;
   std::vector<std::uint32_t> order_;      // layouts, by estimate
   std::vector<char> decided_;             // by point: tried, or proven slower by its bound
@@ -443,6 +449,18 @@ void Search::try_one(Batch& batch, std::size_t i, const TrialLimits& limits) {
   show_progress();
 }
 
+// Gives the search all its minutes once every policy is compared, by the batch's finished trials, too.
+// Returns whether it now did.
+bool Search::has_all_the_time(const Batch& batch) {
+  if (!until_compared_ || options_.run.stop != &until_compared_->over()) return false;
+  std::vector<std::string> missing = not_compared();
+  for (std::size_t i = 0; i < batch.points.size(); ++i)
+    if (batch.done[i] != 0) std::erase(missing, policy_of(batch.points[i].row));
+  if (!missing.empty()) return false;
+  options_.run.stop = &time_->over();
+  return true;
+}
+
 // Tries all against the limit of before the batch; on few steps there is none.
 void Search::try_batch(const std::vector<Point>& points, std::size_t rung) {
   const int batches = halving_.batches()[rung];
@@ -457,14 +475,18 @@ void Search::try_batch(const std::vector<Point>& points, std::size_t rung) {
                       candidates_.layouts[points[i].layout].layout.data);
   });
   bool stopped = false;
-  try {
-    parallel_for(std::max(1, options_.run.jobs), points.size(), [&](int, std::size_t turn) {
-      try_one(batch, turns[turn], limits);
-      batch.done[turns[turn]] = 1;
-    });
-  } catch (const Interrupted&) {
-    stopped = true;
-  }
+  do {
+    try {
+      parallel_for(std::max(1, options_.run.jobs), points.size(), [&](int, std::size_t turn) {
+        if (batch.done[turns[turn]] != 0) return;
+        try_one(batch, turns[turn], limits);
+        batch.done[turns[turn]] = 1;
+      });
+      stopped = false;
+    } catch (const Interrupted&) {
+      stopped = true;
+    }
+  } while (has_all_the_time(batch) && stopped);
   being_tried_ = 0;
   keep(std::move(batch));
   if (stopped) throw Interrupted();
@@ -495,8 +517,6 @@ void Search::keep(Batch batch) {
     replace(place - 1, std::move(trial));
     if (is_ok) keep_best(place - 1, std::move(batch.rows[i]));
   }
-  if (until_compared_ && options_.run.stop == &until_compared_->over() && not_compared().empty())
-    options_.run.stop = &time_->over();
 }
 
 // Keeps the candidate's last trial; earlier ones on few steps are kept separately.
@@ -591,12 +611,8 @@ void Search::move_on() {
 // Where the budget reached every candidate: those that few steps dropped run in full, too, or their bounds
 // prove them slower. Of what others tried, all that is known.
 void Search::run_the_rest() {
-  const auto is_reached = [&](std::uint32_t layout) {
-    for (std::uint32_t r = 0; r < candidates_.rows.size(); ++r)
-      if (!is_decided({layout, r})) return false;
-    return true;
-  };
-  if (!options_.only_known && !std::ranges::all_of(order_, is_reached)) return;
+  for (std::uint32_t r = 0; r < candidates_.rows.size(); ++r)
+    if (!options_.only_known && !is_reached(r)) return;
   if (options_.only_known) {
     std::vector<Point> points = options_.known->in_full();
     std::erase_if(points, [&](const Point& point) { return is_decided(point); });
@@ -818,7 +834,7 @@ std::vector<Point> Search::not_compared_on(std::uint32_t layout) const {
   std::set<std::string> tried;
   std::vector<Point> points;
   for (std::uint32_t r = 0; r < candidates_.rows.size(); ++r) {
-    const std::string policy = candidates_.rows[r].entry["name"].get<std::string>();
+    const std::string policy = policy_of(r);
     if (place_[index_of({layout, r})] > 0) tried.insert(policy);
     if (is_decided({layout, r})) continue;
     if (slow_[r] != 0) {
@@ -846,67 +862,94 @@ void Search::compare_policies() {
   try_all(points, most);
 }
 
-// Where the time for the search's own order is over. A continued search comes to these trials later, so that
-// they are in no journal.
-void Search::use_the_time_left(const std::atomic<bool>* stop) {
-  journal_ = nullptr;
-  compare_in_shares();
-  options_.run.stop = stop;
+// The phases of the search in its own order, from the one that was interrupted on.
+void Search::go_on() {
+  static constexpr void (Search::*kPhases[])() = {
+      &Search::probe_degrees, &Search::compare_policies, &Search::probe_layouts, &Search::try_rows,
+      &Search::move_on,       &Search::try_others,       &Search::run_the_rest};
+  for (; phase_ < std::size(kPhases); ++phase_) (this->*kPhases[phase_])();
+}
+
+// In its own order. If half of the minutes are over before every policy is compared, the missing ones come
+// before the rest. A continued search has these trials at another place, so no journal has them or the rest.
+void Search::search_in_order(const std::atomic<bool>* stop) {
   try {
-    run_best_of_few();
+    go_on();
   } catch (const Interrupted&) {
+    if (!time_ || time_->over() || (stop != nullptr && *stop)) throw;
+    journal_ = nullptr;
+    options_.run.stop = &time_->over();
+    compare_in_shares();
+    go_on();
   }
 }
 
-// Policies that are missing on the best layouts run there, as many at once as there are threads. Each has an
-// equal share of the time that is left, which a slow one cannot take from the others.
+// On the best layouts, the most promising row of each policy that was not tried there. Policies that are not
+// compared on any layout come first.
 void Search::compare_in_shares() {
-  if (order_.empty()) return;
   std::vector<std::uint32_t> layouts;
   for (const auto& [seconds, layout] : best_layouts()) layouts.push_back(layout);
   if (layouts.empty()) layouts = layouts_foretold_best();
   layouts.resize(std::min(layouts.size(), kComparedLayouts));
-  const auto threads = static_cast<std::size_t>(std::max(1, options_.run.jobs));
+  const std::vector<std::string> missing = not_compared();
+  std::set<std::string> nowhere(missing.begin(), missing.end());
+  std::vector<Point> first, others;
   for (const std::uint32_t layout : layouts) {
+    std::set<std::string> seen;
+    for (std::uint32_t r = 0; r < candidates_.rows.size(); ++r)
+      if (place_[index_of({layout, r})] > 0) seen.insert(policy_of(r));
     std::vector<Point> points = not_compared_on(layout);
-    const auto policy = [&](Point p) { return candidates_.rows[p.row].entry["name"].get<std::string>(); };
-    const auto alike = [&](Point a, Point b) { return policy(a) == policy(b); };
-    std::ranges::stable_sort(points, {}, policy);
-    points.erase(std::unique(points.begin(), points.end(), alike), points.end());
-    for (std::size_t i = 0; i < points.size() && !time_->over(); i += threads) {
-      const std::size_t left = points.size() - i, count = std::min(threads, left);
-      const auto first = points.begin() + static_cast<std::ptrdiff_t>(i);
-      const TimeLimit share(&time_->over(),
-                            time_->minutes_left() * static_cast<double>(count) / static_cast<double>(left));
-      options_.run.stop = &share.over();
-      try {
-        try_batch({first, first + static_cast<std::ptrdiff_t>(count)}, 0);
-      } catch (const Interrupted&) {  // a policy that took longer than its share
-      }
+    std::ranges::stable_sort(points, {}, [&](Point point) { return foretold(point); });
+    for (const Point point : points)
+      if (!is_bounded(point) && seen.insert(policy_of(point.row)).second)
+        (nowhere.erase(policy_of(point.row)) > 0 ? first : others).push_back(point);
+  }
+  try_in_shares(first);
+  try_in_shares(others);
+}
+
+// As many at once as there are threads. Each has an equal share of the time that is left, which a slow one
+// cannot take from the others.
+void Search::try_in_shares(const std::vector<Point>& points) {
+  const auto threads = static_cast<std::size_t>(std::max(1, options_.run.jobs));
+  for (std::size_t i = 0; i < points.size() && !time_->over(); i += threads) {
+    const std::size_t left = points.size() - i, count = std::min(threads, left);
+    const auto first = points.begin() + static_cast<std::ptrdiff_t>(i);
+    const TimeLimit share(&time_->over(),
+                          time_->minutes_left() * static_cast<double>(count) / static_cast<double>(left));
+    options_.run.stop = &share.over();
+    try {
+      try_batch({first, first + static_cast<std::ptrdiff_t>(count)}, 0);
+    } catch (const Interrupted&) {  // a policy that took longer than its share
     }
+    options_.run.stop = &time_->over();
   }
 }
 
-// Where no candidate ran on all steps: the fastest on few do, until one of them has.
-void Search::run_best_of_few() {
+// After the time is over, where no candidate ran on all steps: the fastest on few do, until one of them has.
+void Search::run_best_of_few(const std::atomic<bool>* stop) {
   if (!best_.empty()) return;
+  journal_ = nullptr;  // a continued search comes to it later
+  options_.run.stop = stop;
   std::vector<std::pair<double, std::size_t>> ran;
   for (std::size_t place = 0; place < result_.tried.size(); ++place)
     if (const double seconds = halving_.reached_by(place).seconds; seconds > 0)
       ran.emplace_back(seconds, place);
   std::ranges::sort(ran);
-  for (std::size_t i = 0; i < ran.size() && best_.empty(); ++i)
-    try_batch({result_.tried[ran[i].second].point}, halving_.last());
+  try {
+    for (std::size_t i = 0; i < ran.size() && best_.empty(); ++i)
+      try_batch({result_.tried[ran[i].second].point}, halving_.last());
+  } catch (const Interrupted&) {  // by the user
+  }
 }
 
 std::vector<std::string> Search::not_compared() const {
   std::set<std::string> tried;
-  for (const Tried& one : result_.tried)
-    tried.insert(candidates_.rows[one.point.row].entry["name"].get<std::string>());
+  for (const Tried& one : result_.tried) tried.insert(policy_of(one.point.row));
   std::vector<std::string> policies;
-  for (const RowChoice& row : candidates_.rows)
-    if (const std::string policy = row.entry["name"].get<std::string>(); tried.insert(policy).second)
-      policies.push_back(policy);
+  for (std::uint32_t r = 0; r < candidates_.rows.size(); ++r)
+    if ((order_.empty() || !is_reached(r)) && tried.insert(policy_of(r)).second)
+      policies.push_back(policy_of(r));
   return policies;
 }
 
@@ -915,11 +958,8 @@ void Search::rank() {
     result_.left = result_.candidates;  // no layout was examined
   // What the budget did not reach may still be proven slower than the best found.
   for (const std::uint32_t layout : order_)
-    for (std::uint32_t r = 0; r < candidates_.rows.size(); ++r) {
-      if (is_decided({layout, r})) continue;
-      const bool slower = bound_of({layout, r}) > limit();
-      ++(slower ? result_.bounded : result_.left);
-    }
+    for (std::uint32_t r = 0; r < candidates_.rows.size(); ++r)
+      if (!is_decided({layout, r}) && !is_bounded({layout, r})) ++result_.left;
   result_.not_compared = not_compared();
   for (std::size_t i = 0; i < result_.tried.size(); ++i)
     if (result_.tried[i].trial.outcome == Outcome::ok) result_.ranking.push_back(i);

@@ -12,8 +12,9 @@
 //    compared: those that were not tried on the best layouts run there. That includes policies whose packing
 //    searches on its own (thresholds, groups of HBP, layouts of FlexSP), although one takes as long as a
 //    hundred other candidates. So a search that is ended early has compared all policies, not the probe
-//    alone. Where minutes bound it, it has half of them until each policy was tried. The other half is shared
-//    by the policies that are missing on the best layouts.
+//    alone. Where minutes bound it, it has half of them until every policy is compared: tried, or proven
+//    slower by its bounds. After that half, the policies that are missing on the best layouts share what is
+//    left, then the order goes on. A shard keeps to its order, since a merge compares the policies.
 // All of that is on few steps. Who is among the fastest there runs on more, then on all (halving.h). Where
 // the budget reached every candidate, the others run on all steps, too.
 //
@@ -22,8 +23,8 @@
 // candidates, the winner is the best of the space.
 //
 // Candidates are tried in batches whose sizes follow from the search alone, each compared with the limit
-// before the batch. So results depend neither on threads nor on interruptions; the time limit only decides
-// where the search ends.
+// before the batch. So results depend neither on threads nor on interruptions. A time limit decides where the
+// search ends, and after half of it which policies come first.
 //
 // Over machines each does 1 and 2, and of 3 every n-th run of the order, against the limit that its own
 // candidates give it. That limit is never below the one that a single machine has at that candidate, but for
@@ -82,7 +83,7 @@ struct SearchResult {
   std::vector<int> batches;          // batches that candidates run on, in order; 0 means all
   // By place in `tried`: of the best that ran on all steps here, what a study shows of them.
   std::map<std::size_t, std::shared_ptr<const PolicyResult>> rows;
-  std::vector<std::string> not_compared;       // policies of the space without any trial
+  std::vector<std::string> not_compared;       // policies neither tried nor proven slower by bounds alone
   std::vector<std::string> too_large_layouts;  // by layout: why its states do not fit; empty if they do
   bool interrupted = false;
   bool timed_out = false;  // ended by its minutes, which is no interruption

@@ -366,30 +366,60 @@ TEST_CASE("of many batches the search packs the first alone, so that a batch cos
 TEST_CASE(
     "the search hands over its plan, which is that of the options it found, for its own batches alone") {
   const ExchangedWorkload workload;
-  const auto contents_of = [](const Plan& plan) {
-    std::vector<std::vector<Slice>> contents;
-    for (const Step& step : plan.steps)
-      for (const Lane& lane : step.lanes)
-        for (const MicroBatch& micro_batch : lane.micro_batches) contents.push_back(micro_batch.slices);
-    return contents;
+  const auto is_same = [](const Plan& a, const Plan& b) {
+    const auto same = [](const MicroBatch& one, const MicroBatch& other) {
+      return one.slices == other.slices && one.placement == other.placement && one.chunk == other.chunk &&
+             one.recompute_layers == other.recompute_layers;
+    };
+    const auto alike = [&](const Lane& one, const Lane& other) {
+      return one.context == other.context && one.barrier_group == other.barrier_group &&
+             std::ranges::equal(one.micro_batches, other.micro_batches, same);
+    };
+    return std::ranges::equal(a.steps, b.steps, [&](const Step& one, const Step& other) {
+      return one.carried == other.carried && one.tail == other.tail &&
+             std::ranges::equal(one.lanes, other.lanes, alike);
+    });
   };
-  int handed = 0;
-  for (std::uint64_t seed = 0; seed < 24; ++seed) {
+  int handed = 0, priced = 0;
+  for (std::uint64_t seed = 0; seed < 48; ++seed) {
     CAPTURE(seed);
-    SplitMix64 random(seed);
+    SplitMix64 random(seed / 2);
     PackOptions options = random_job(random), found = options;
+    PlanPrices prices;
+    if (seed % 2 == 1) {  // in other CP degrees and with less recompute, by the prices of steps
+      prices.steps_that_fit = [&](const Plan& plan) {
+        return each_of(plan.steps, [&](const Step& step) {
+          Plan one;
+          one.steps = {step};
+          for (const Lane& lane : step.lanes)
+            for (const MicroBatch& micro_batch : lane.micro_batches)
+              if (micro_batch.chunk.count > 1) throw UserError("the schedule runs no chunks");
+          return own_seconds(one, options, workload);
+        });
+      };
+      prices.layers = [&](std::int64_t length, int degree) {
+        return length > options.context_window * degree ? 1 : 0;
+      };
+      if (seed % 4 == 3) prices.degrees = {1, 2};
+    }
     const DocumentSet set = load_documents(random_lengths(random, 90, options.context_window), options, {});
     const DocumentSet other = load_documents(random_lengths(random, 70, options.context_window), options, {});
-    find_equipoise_start({set.batches, options, workload}, {}, found);
+    find_equipoise_start({set.batches, options, workload}, prices, found);
     PackOptions again = found;
     again.of<EquipoiseOptions>().made.reset();
-    CHECK(contents_of(plan_equipoise({set.batches, found, workload})) ==
-          contents_of(plan_equipoise({set.batches, again, workload})));
+    CHECK(is_same(plan_equipoise({set.batches, found, workload}),
+                  plan_equipoise({set.batches, again, workload})));
     const Plan of_other = plan_equipoise({other.batches, found, workload});
     CHECK(plan_violation(other.batches, of_other, {}) == std::nullopt);
-    handed += found.of<EquipoiseOptions>().made != nullptr ? 1 : 0;
+    const bool is_handed = found.of<EquipoiseOptions>().made != nullptr;
+    (seed % 2 == 0 ? handed : priced) += is_handed ? 1 : 0;
+    if (!is_handed || seed % 2 == 1) continue;
+    PackOptions smaller = found;  // the plan is not taken where L_max is lower
+    smaller.max_tokens = options.context_window;
+    CHECK(largest_micro_batch(plan_equipoise({set.batches, smaller, workload})) <= smaller.max_tokens);
   }
   CHECK(handed > 6);
+  CHECK(priced > 6);
 }
 
 TEST_CASE(

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -158,21 +159,55 @@ TEST_CASE("a search that the user stops says which policies it has not come to")
   CHECK(found.not_compared == std::vector<std::string>{"plain-4d", "chunkflow"});
 }
 
-TEST_CASE("a search whose time is over has tried every policy, and one candidate runs on all steps") {
-  constexpr double kMinutes = 0.2;
-  const auto begin = std::chrono::steady_clock::now();
+// Options of a search that waits, after so many trials, until a share of its minutes is over.
+SearchOptions waiting(std::map<std::int64_t, double> until) {
+  constexpr double kMinutes = 0.1;
   SearchOptions options;
+  options.budget = 48;
   options.minutes = kMinutes;
-  options.progress = [&](std::int64_t tried, std::int64_t, double) {
-    if (tried == 5)  // the probes take more than half of the time
-      std::this_thread::sleep_until(begin + std::chrono::duration<double, std::ratio<60>>(0.55 * kMinutes));
+  options.progress = [until, begin = std::chrono::steady_clock::now()](std::int64_t tried, std::int64_t,
+                                                                       double) {
+    if (const auto wait = until.find(tried); wait != until.end())
+      std::this_thread::sleep_until(begin +
+                                    std::chrono::duration<double, std::ratio<60>>(wait->second * kMinutes));
   };
-  const SearchResult found = halved_case().find(options);
+  return options;
+}
+
+TEST_CASE("a search whose time is over has tried every policy, and one candidate runs on all steps") {
+  // The probes take more than half of the time, and the two policies that are missing the rest.
+  const SearchResult found = halved_case().find(waiting({{5, 0.55}, {7, 1.05}}));
   CHECK(found.timed_out);
   CHECK(!found.interrupted);
-  CHECK(found.tried.size() < 40);
+  CHECK(found.tried.size() == 7);
   CHECK(found.ranking.size() == 1);
   CHECK(found.not_compared.empty());
+}
+
+TEST_CASE("after half of its time a search compares policies and goes on in its order, a shard goes on") {
+  SearchOptions options = waiting({{5, 0.55}});
+  const SearchResult found = halved_case().find(options);
+  CHECK(!found.timed_out);
+  CHECK(found.not_compared.empty());
+  CHECK(found.tried.size() == 48);
+  CHECK(found.ranking.size() > 1);
+  SearchOptions shard = waiting({{5, 0.55}}), untimed;
+  shard.share = untimed.share = {0, 2};
+  untimed.budget = shard.budget;
+  CHECK(same_search(halved_case().find(shard), halved_case().find(untimed)));
+}
+
+TEST_CASE("a stop by the user after half of the time starts no comparison") {
+  std::atomic<bool> stop = false;
+  SearchOptions options = waiting({{5, 0.55}});
+  options.run.stop = &stop;
+  options.progress = [&stop, wait = options.progress](std::int64_t tried, std::int64_t most, double best) {
+    wait(tried, most, best);
+    stop = stop || tried == 5;
+  };
+  const SearchResult found = halved_case().find(options);
+  CHECK(found.interrupted);
+  CHECK(found.tried.size() == 5);
 }
 
 TEST_CASE("policies are compared before the budget is spent on probes") {
