@@ -43,8 +43,8 @@ LEAST_MFU = 15  # %: rows of a sweep of layouts below it depend on stalls that n
 
 
 def family_of(row):
-    """The preset of the framework that ran a row. Megatron's steps with experts or adapters are eager unless graphs of whole layers
-    or steps are stated."""
+    """The preset of the framework that ran a row. Megatron's steps with expert parallelism or adapters are eager unless graphs of
+    whole layers or steps are stated."""
     framework = framework_of(row)
     eager = (int(row.get("ep") or 1) > 1 or row.get("lora")) and row.get("graphs") not in ("layer", "full")
     return f"{framework}-eager" if framework == "megatron" and eager else framework

@@ -36,14 +36,15 @@ void CastCosts::push_input_cast(std::int64_t n, OpList& ops, RangeUse& use) cons
     push_cast(as_double(basis.own_rows(n)) * as_double(basis.model.hidden), true, ops, use);
 }
 
-// Copies of a dense layer's weights. A forward makes both orders, unless FSDP has gathered them in FP8; then
-// a backward makes the other one. Recomputation by operator keeps the largest values and casts again.
-void CastCosts::push_weight_copies(bool backward, OpList& ops, RangeUse& use) const {
+// Copies of a layer's weights in a model without experts. A forward makes both orders, unless FSDP has
+// gathered them in FP8; then a backward makes the other one. Recomputation by operator keeps the largest
+// values and casts again.
+void CastCosts::push_weight_copies(LayerKind kind, bool backward, OpList& ops, RangeUse& use) const {
   if (!basis.torch_layers() || basis.model.mla || basis.model.moe) return;
-  const double attention = as_double(basis.model.heads) * (basis.model.head_dim + basis.model.value_dim()) +
-                           2 * as_double(basis.model.kv_heads) * basis.model.head_dim;
-  const double ffn = (basis.model.gated_ffn ? 3 : 2) * as_double(basis.model.ffn);
-  const double weights = as_double(basis.model.hidden) * (attention + ffn) / basis.layout.tensor;
+  std::int64_t elements = 0;
+  for (const LinearLayer& l : basis.model.linear_layers(basis.model.first_of(kind)))
+    elements += l.count * l.in * l.out;
+  const double weights = as_double(elements) / basis.layout.tensor;
   const double of_gathered = basis.gathers_fp8_parameters() ? kCopyOut / 2 : kCopyOut;
   if (basis.layout.zero == 3) {
     ops.push(kernels.moves(OpName::permute, Elementwise::copy, of_gathered * weights, use));

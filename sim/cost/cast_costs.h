@@ -24,7 +24,7 @@ struct CastCosts {
                      bool by_row_op = true) const;
   // Casts a norm's output before it is gathered.
   void push_input_cast(std::int64_t tokens, OpList& ops, RangeUse& use) const;
-  void push_weight_copies(bool backward, OpList& ops, RangeUse& use) const;
+  void push_weight_copies(LayerKind kind, bool backward, OpList& ops, RangeUse& use) const;
   // Rows that are cast of a gradient that TP gathers: torchao casts it before the gather, others after it.
   [[nodiscard]] std::int64_t cast_rows(std::int64_t tokens) const {
     return basis.casts_by_torchao() ? basis.own_rows(tokens) : tokens;

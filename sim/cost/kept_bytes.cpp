@@ -28,24 +28,23 @@ struct KeptBytes {
 // What adapters keep between their two products, on every TP rank.
 double adapter_bytes(const ModelShape& m, LayerKind kind) {
   double products = 0;
-  for (int layer = 0; layer < m.layers && m.training.adapted != 0; ++layer) {
-    if (m.kind(layer) != kind) continue;
-    for (const LinearLayer& l : m.linear_layers(layer))
-      if (m.training.adapts(l.weights)) products += l.routed ? m.moe->active : as_double(l.count);
-    break;  // because all layers of a kind have the same number
-  }
+  if (m.training.adapted == 0) return 0;
+  for (const LinearLayer& l : m.linear_layers(m.first_of(kind)))
+    if (m.training.adapts(l.weights)) products += l.routed ? m.moe->active : as_double(l.count);
   return kBf16Bytes * as_double(m.training.lora_dim) * products;
 }
 
 // What a recurrence keeps on a TP rank besides its result. mamba_ssm's fused kernel
 // (MambaSplitConv1dScanCombinedFn) repeats the convolution in the backward; FLA's delta rules keep its output
-// and each chunk's inverse, a row of it for each token and head.
+// and each chunk's inverse, a row of it for each token and head. Kimi delta attention also keeps as many
+// products of q and k with decays (Aqk next to Akk), and what its two pairs of thin products have between
+// them.
 double recurrence_bytes(const RecurrentShape& r) {
   const bool by_channel = r.facts().decays_by_channel;
-  const double inputs = as_double(r.input_width() + (by_channel ? r.key_width() + r.value_width() : 0));
-  const double made =
-      r.facts().delta ? as_double(r.mixed_width()) + as_double(r.heads) * as_double(kRecurrenceChunk) : 0;
-  return kBf16Bytes * (inputs + made);
+  const double rows = as_double(r.heads) * as_double(kRecurrenceChunk);
+  const double made = r.facts().delta ? as_double(r.mixed_width()) + (by_channel ? 2 : 1) * rows : 0;
+  const double thin = by_channel ? 2.0 * r.value_dim : 0;
+  return kBf16Bytes * (as_double(r.projected_width()) + made + thin);
 }
 
 }  // namespace

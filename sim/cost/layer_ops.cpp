@@ -91,7 +91,7 @@ void LayerOps::forward(LayerKind kind, std::int64_t n, const ExpertArrivals& arr
   const std::int64_t t = basis.layout.tensor;
   const double row_bytes = as_double((n + t - 1) / t) * as_double(basis.model.hidden) * basis.element_bytes;
   before.push(rows.norm(row_bytes, ElementwisePass::forward, use));
-  casts.push_weight_copies(false, before, use);
+  casts.push_weight_copies(kind, false, before, use);
   casts.push_input_cast(n, before, use);
   const bool recurs = mixer_of(kind) == Mixer::recurrence;
   if (recurs) {
@@ -106,7 +106,7 @@ void LayerOps::forward(LayerKind kind, std::int64_t n, const ExpertArrivals& arr
   casts.push_quantize(WeightKind::proj, n, mixed, after, use, false);
   linear.push_row(OpName::out_gemm, n, basis.model.hidden, mixed, after, use);
   after.push(kernels.moves(OpName::residual, Elementwise::residual_add, 3 * row_bytes, use));
-  if (!has_ffn(kind)) return;
+  if (!has_ffn(kind)) return mark_unneeded(after, OpName::rms_norm, WeightKind::proj);
   const std::size_t ffn_begin = after.size();
   after.push(rows.norm(row_bytes, ElementwisePass::forward, use));
   if (is_moe(kind))
@@ -115,7 +115,7 @@ void LayerOps::forward(LayerKind kind, std::int64_t n, const ExpertArrivals& arr
     casts.push_input_cast(n, after, use), ffn.push(n, basis.model.ffn, false, after, use);
   after.mark_ffn(ffn_begin);
   after.push(kernels.moves(OpName::residual, Elementwise::residual_add, 3 * row_bytes, use));
-  if (!is_moe(kind)) mark_unneeded(after);
+  if (!is_moe(kind)) mark_unneeded(after, OpName::activation, WeightKind::fc2);
 }
 
 void LayerOps::backward(LayerKind kind, std::int64_t n, const ExpertArrivals& arriving, OpList& before,
@@ -138,7 +138,7 @@ void LayerOps::backward(LayerKind kind, std::int64_t n, const ExpertArrivals& ar
     ops.mark_again(ops.size() - 1);
   };
   repeat_norm(before);
-  casts.push_weight_copies(true, before, use);
+  casts.push_weight_copies(kind, true, before, use);
   push_per_op(n, documents, before, use);
   if (has_ffn(kind)) push_ffn_backward(kind, n, arriving, before, use);
   const bool recurs = mixer_of(kind) == Mixer::recurrence;
@@ -220,11 +220,12 @@ void LayerOps::push_per_op(std::int64_t n, std::int64_t documents, OpList& ops, 
 
 // A checkpoint that is not reentrant ends its recomputation with the last tensor that the backward needs
 // (torch.utils.checkpoint, set_checkpoint_early_stop), and torch.compile drops what nobody reads. That tensor
-// is the input of the FFN's last product, which torchao's backward casts anyway.
-void LayerOps::mark_unneeded(OpList& after) const {
-  if (!basis.framework.early_stop || basis.model.training.adapts(WeightKind::fc2)) return;
+// is the input of the layer's last product, which torchao's backward casts anyway. The last op of the name
+// `maker` makes it: the FFN's activation, or a recurrence's output norm if no FFN follows.
+void LayerOps::mark_unneeded(OpList& after, OpName maker, WeightKind product) const {
+  if (!basis.framework.early_stop || basis.model.training.adapts(product)) return;
   std::size_t needed = after.size();
-  while (after.ops()[needed - 1].name != OpName::activation) --needed;
+  while (after.ops()[needed - 1].name != maker) --needed;
   if (after.ops()[needed].name == OpName::quantize && !basis.casts_by_torchao()) ++needed;
   after.mark_once(needed);
 }

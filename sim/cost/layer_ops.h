@@ -46,7 +46,7 @@ struct LayerOps {
   void push_per_op(std::int64_t tokens, std::int64_t documents, OpList& ops, RangeUse& use) const;
   // Elements of a token's mixer output on a TP rank, which the output projection reads.
   [[nodiscard]] std::int64_t mixed_width(Mixer mixer) const;
-  void mark_unneeded(OpList& after) const;
+  void mark_unneeded(OpList& after, OpName maker, WeightKind product) const;
 };
 
 }  // namespace equipoise

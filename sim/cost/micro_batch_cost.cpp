@@ -185,7 +185,7 @@ void MicroBatchCoster::cost_mixer(Mixer mixer, const MicroBatch& micro_batch, in
   const ContextForm& form = context_form(costs_, mixer);
   const std::int64_t window = costs_.attention.window_of(mixer);
   const Sharding& seen = out.seen_by(window);
-  const ExchangedTokens tokens = exchanged_tokens(micro_batch, seen, window, costs_, out.pool.get());
+  const ExchangedTokens tokens = exchanged_tokens(micro_batch, seen, mixer, costs_, out.pool.get());
   const ContextCase of{costs_, attention_, micro_batch, seen, tokens, context, window};
   out.cast_tokens = std::max(out.cast_tokens, tokens.held());
   exchanges_.forward.clear();

@@ -11,8 +11,6 @@ RecurrenceCosts::RecurrenceCosts(const CostBasis& basis, const KernelCosts& kern
   if (!basis.model.recurrence) return;
   of_rank_ = basis.model.recurrence->of_rank(basis.layout.tensor);
   const RecurrenceFacts& facts = of_rank_.facts();
-  inputs_ = of_rank_.input_width();
-  if (facts.decays_by_channel) inputs_ += of_rank_.key_width() + of_rank_.value_width();
   seconds_per_token_ =
       of_rank_.chunk_flops() / (facts.efficiency * basis.profile.device().peak_bf16_tflops * 1e12);
 }

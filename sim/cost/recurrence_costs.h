@@ -24,7 +24,7 @@ class RecurrenceCosts {
   // FLOPs of its forward by the products of chunks.
   [[nodiscard]] double flops(double tokens) const { return tokens * of_rank_.chunk_flops(); }
   // Elements of a token on a TP rank: what the input projection makes, and the recurrence's result.
-  [[nodiscard]] std::int64_t inputs() const { return inputs_; }
+  [[nodiscard]] std::int64_t inputs() const { return of_rank_.projected_width(); }
   [[nodiscard]] std::int64_t outputs() const { return of_rank_.value_width(); }
 
   // A layer's ops besides the norm before it: up to the recurrence, and from it to the output projection's
@@ -41,8 +41,7 @@ class RecurrenceCosts {
   const KernelCosts& kernels_;
   const CastCosts& casts_;
   const LinearCosts& linear_;
-  RecurrentShape of_rank_;  // of one TP rank; empty for a model without recurrences
-  std::int64_t inputs_ = 0;
+  RecurrentShape of_rank_;        // of one TP rank; empty for a model without recurrences
   double seconds_per_token_ = 0;  // forward
 };
 

@@ -176,10 +176,13 @@ constexpr Gap kGapsOfAll[] = {
     {"model",
      [](const ExportedRow& r) {
        const auto& recurrence = r.model().recurrence;
-       return recurrence ? "layers of " + std::string(recurrence->facts().name) : std::string();
+       std::string mixers = recurrence ? "layers of " + std::string(recurrence->facts().name) : "";
+       if (r.model().gated_attention)
+         mixers.append(recurrence ? ", " : "").append("attention whose output a gate scales");
+       return mixers;
      },
      "the mixers of layers are your model's own",
-     "a model class that has them (Megatron-LM: --hybrid-layer-pattern)"},
+     "a model class that has them (Megatron-LM: --hybrid-layer-pattern, --attention-output-gate)"},
     {"stage_attention_exchange",
      [](const ExportedRow& r) { return exported::found_if(r.layout().evens_out_stages(), "true"); },
      "stages attend to their own micro-batches", "slices of equal work (policy sequence-slices)"},

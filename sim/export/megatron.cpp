@@ -324,7 +324,7 @@ Exporter megatron_exporter() {
           "Megatron-LM (main of 2026-08-22, d98e8a64dd)",
           "use: torchrun ... pretrain_gpt.py \"${ARGUMENTS[@]}\" with your data, tokenizer, optimizer and "
           "--rotary-base",
-          "megatron megatron-2022 ",
+          framework_runs("megatron")->names,
           ExportForm::arguments,
           kFlags,
           kGaps,
@@ -359,7 +359,7 @@ Exporter nemo_exporter() {
       "nemo",
       "NeMo's Megatron-Bridge (main of 2026-08-22, 067f987df)",
       "use: run_recipe.py --recipe YOUR_MODELS_RECIPE \"${OVERRIDES[@]}\"; the recipe has the model's shape",
-      "megatron ",
+      "megatron megatron-eager ",
       ExportForm::overrides,
       kKeys,
       kGapsByKeys};

@@ -61,7 +61,7 @@ struct Footprint {
   double kv = 0;           // K and V of a dependent chunk; their gradients are as large
   double softmax = 0;      // kept from F or R to B on the stage with the logits
   // Held while one of its ops runs.
-  double gathered_kv = 0;
+  double gathered_kv = 0;  // or what a recurrence's all-to-all sends and receives
   double logits = 0;
   double buffers = 0;
 };
@@ -153,6 +153,7 @@ class MemoryModel {
   double whole_per_token_ = 0;      // including what named recomputation drops
   double input_per_token_ = 0;
   double kv_bytes_per_token_ = 0;
+  double recurrent_per_token_ = 0;     // in the buffers of a recurrence's all-to-all over CP
   std::int64_t repeated_heads_ = 0;    // in PyTorch's ring, query heads per KV head that a rank sends
   std::vector<int> layers_, keeping_;  // by virtual stage: all layers, and those that a backward goes through
   std::vector<std::vector<ModelPart>> parts_, trained_parts_;  // parts of the same

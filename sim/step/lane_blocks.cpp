@@ -221,7 +221,7 @@ void LaneBlocks::add_layer_blocks(LayerKind kind, const MicroBatch& micro_batch,
   exchanges_.forward.clear();
   exchanges_.backward.clear();
   const ExchangedTokens tokens =
-      exchanged_tokens(micro_batch, cost.seen_by(window), window, costs_, cost.pool.get());
+      exchanged_tokens(micro_batch, cost.seen_by(window), mixer, costs_, cost.pool.get());
   if (cost.ranks > 1)
     context_form(costs_, mixer)
         .exchange(costs_, tokens, cost.pool ? cost.pool->group : context_group(costs_, cost.ranks),

@@ -42,7 +42,7 @@ class HfConfig {
     const auto it = file_.find(key);
     return it != file_.end() && !it->is_null();
   }
-  // What every refusal says of the model: "of a model with linear recurrences".
+  // What every refusal says of the model: "of a model type that may have other mixers than attention".
   void set_kind(std::string kind) { kind_ = std::move(kind); }
   // Sets the values of the model's class, for keys that the file lacks.
   void set_class_values(nlohmann::json values) { of_class_ = std::move(values); }

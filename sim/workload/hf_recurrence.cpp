@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <span>
 
 #include "policies/base/index.h"
 #include "policies/base/text.h"
@@ -67,26 +68,11 @@ const std::vector<Family>& families() {
        .value_dim = "mamba_head_dim",
        .key_dim = "ssm_state_size",
        .convolution = "conv_kernel",
-       .without_effect = {"expand",
-                          "chunk_size",
-                          "use_conv_bias",
-                          "use_mamba_kernels",
-                          "mamba_hidden_act",
-                          "mamba_proj_bias",
-                          "mamba_num_groups",
-                          "mamba_ssm_cache_dtype",
-                          "time_step_limit",
-                          "time_step_max",
-                          "time_step_min",
-                          "time_step_floor",
-                          "time_step_rank",
-                          "residual_in_fp32",
-                          "rescale_prenorm_residual",
-                          "hidden_dropout",
-                          "attention_head_dim",
-                          "mtp_layers_block_type",
-                          "mtp_hybrid_override_pattern",
-                          "moe_shared_expert_overlap"}},
+       .without_effect = {"expand", "chunk_size", "use_conv_bias", "use_mamba_kernels", "mamba_hidden_act",
+                          "mamba_proj_bias", "mamba_num_groups", "mamba_ssm_cache_dtype", "time_step_limit",
+                          "time_step_max", "time_step_min", "time_step_floor", "time_step_rank",
+                          "residual_in_fp32", "rescale_prenorm_residual", "hidden_dropout",
+                          "attention_head_dim", "moe_shared_expert_overlap"}},
       {.types = {"minimax", "minimax_m1", "minimax_text_01"},
        .rule = Recurrence::lightning,
        .without_effect = {"block_size", "full_attn_alpha_factor", "full_attn_beta_factor",
@@ -101,7 +87,7 @@ const std::vector<Family>& families() {
 const json& list_of(HfConfig& config, const char* key, int least) {
   const json* const list = config.find(key);
   if (list == nullptr || !list->is_array() || static_cast<int>(list->size()) < least)
-    config.fail(key, "a list of " + std::to_string(least) + " layers");
+    config.fail(key, least > 0 ? "a list of " + std::to_string(least) + " layers" : "a list of layers");
   return *list;
 }
 
@@ -141,7 +127,6 @@ std::vector<bool> recurrent_layers(HfConfig& config, const Family& family, HfCon
   if (config.find("attn_layer_indices") != nullptr)
     return by_numbers(config, "attn_layer_indices", layers, 0, false);
   if (family.within != nullptr) {
-    own.take("full_attn_layers");
     return by_numbers(own, "kda_layers", layers, 1, true);
   }
   if (family.rule != Recurrence::gated_delta)
@@ -187,11 +172,32 @@ std::vector<Block> read_blocks(HfConfig& config, const char* key, int count) {
   return blocks;
 }
 
+// Modules of multi-token prediction are counted as layers like the last one, so their blocks have to be its.
+void check_predictions(HfConfig& config, std::span<const Block> blocks) {
+  const std::int64_t modules = config.count_or("num_nextn_predict_layers", 0, kMostPredictions);
+  const auto mixes = [](Block block) { return block == Block::recurrence || block == Block::attention; };
+  const auto mixer = std::find_if(blocks.rbegin(), blocks.rend(), mixes);
+  const auto last = blocks.last(static_cast<std::size_t>(mixer - blocks.rbegin()) + 1);
+  bool alike = false;
+  for (const char* key : {"mtp_hybrid_override_pattern", "mtp_layers_block_type"}) {
+    const json* const pattern = config.find(key);
+    if (modules == 0 || pattern == nullptr) continue;
+    alike = std::ranges::equal(read_blocks(config, key, blocks_of_pattern(*pattern)), last);
+    if (!alike) break;
+  }
+  if (modules > 0 && !alike)
+    config.fail(
+        "num_nextn_predict_layers",
+        "0, since multi-token prediction is modelled only by the blocks (mtp_hybrid_override_pattern) "
+        "of the last layer");
+}
+
 // Makes layers of blocks. An FFN belongs to the mixer before it.
 void read_pattern(HfConfig& config, const char* key, ModelShape& m, RecurrentShape& shape, Notes& notes) {
   const int count = m.layers;
   std::vector<bool> sparse;
-  for (const Block block : read_blocks(config, key, count)) {
+  const std::vector<Block> blocks = read_blocks(config, key, count);
+  for (const Block block : blocks) {
     const bool mixes = block == Block::recurrence || block == Block::attention;
     if (mixes) {
       shape.layers.push_back(block == Block::recurrence);
@@ -204,6 +210,7 @@ void read_pattern(HfConfig& config, const char* key, ModelShape& m, RecurrentSha
       sparse.back() = block == Block::experts;
     }
   }
+  check_predictions(config, blocks);
   m.layers = static_cast<int>(shape.layers.size());
   for (std::size_t i = 0; i < shape.layers.size(); ++i)
     if (shape.without_ffn[i] && !shape.layers[i])
@@ -256,10 +263,14 @@ void read_recurrence(HfConfig& config, const std::string& model_type, ModelShape
   for (const char* key : family->without_effect) config.take(key);
   RecurrentShape shape{.rule = family->rule};
   m.gated_attention = config.flag_or("attn_output_gate", shape.rule == Recurrence::gated_delta);
+  if (m.gated_attention && m.mla)
+    config.fail("attn_output_gate",
+                "no gate, since none is modelled for the latent attention (kv_lora_rank)");
   const json* const within = family->within == nullptr ? nullptr : config.find(family->within);
   if (within != nullptr && !within->is_object()) config.fail(family->within, "an object");
   HfConfig own(within != nullptr ? *within : json::object(),
                config.path() + ": " + (within != nullptr ? family->within : ""));
+  for (const char* key : {"kda_layers", "full_attn_layers"}) own.take(key);  // another list may come first
   if (model_type == "nemotron_h") {
     const char* const pattern = pattern_key(config);
     if (config.find(pattern) == nullptr) config.fail("hybrid_override_pattern", "a pattern of blocks");
@@ -275,6 +286,9 @@ void read_recurrence(HfConfig& config, const std::string& model_type, ModelShape
     return;
   }
   read_sizes(within != nullptr ? own : config, *family, m, shape);
+  for (const auto& [key, value] : own.file().items())
+    if (!own.asked(key) && !value.is_null())
+      own.fail(key, "none, since it is not known and may change the model's shape");
   notes.push_back({"recurrent_layers",
                    "model",
                    {{"rule", std::string(shape.facts().name)}, {"layers", recurring}, {"of", m.layers}}});

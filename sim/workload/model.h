@@ -185,6 +185,12 @@ struct ModelShape {
       return is_moe_layer(layer) ? LayerKind::sliding_moe : LayerKind::sliding_dense;
     return is_moe_layer(layer) ? LayerKind::moe : LayerKind::dense;
   }
+  // The first layer of a kind that the model has. All layers of a kind are alike.
+  [[nodiscard]] int first_of(LayerKind of) const {
+    int layer = 0;
+    while (layer < layers - 1 && kind(layer) != of) ++layer;
+    return layer;
+  }
   // How many of layers [begin, end) are of each kind.
   [[nodiscard]] LayerCounts layer_counts(int begin, int end) const;
   [[nodiscard]] LayerCounts layer_counts() const { return layer_counts(0, all_layers()); }

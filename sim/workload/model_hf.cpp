@@ -562,11 +562,11 @@ bool is_off(const json& value) {
 
 // Whether a list in the config says that every layer is attention. Keys of other mixers then have no effect.
 // MiniMax has a 1 for attention that sees all.
-bool all_attention(HfConfig& config) {
+bool all_attention(const HfConfig& config) {
   for (const char* key : {"layer_types", "layers_block_type", "attn_type_list"}) {
-    const json* const list = config.find(key);
-    if (list != nullptr && list->is_array() && !list->empty())
-      return std::ranges::all_of(*list, [](const json& type) {
+    const json list = config.file().value(key, json());
+    if (list.is_array() && !list.empty())
+      return std::ranges::all_of(list, [](const json& type) {
         return type.is_string() ? holds(kAttentionTypes, type.get_ref<const std::string&>()) : type == 1;
       });
   }
@@ -589,10 +589,9 @@ void refuse_other_models(HfConfig& config, const std::string& type) {
       throw UserError(config.path(), ": ", key, ": expected none, since ", why, " (\"ignore\": [\"", key,
                       "\"] next to hf_config passes it over), found ", shown_json(value));
   }
-  if (const json* const types = config.find("layer_types");
-      types != nullptr && types->is_array() && !may_recur(type))
-    for (std::size_t i = 0; i < types->size(); ++i)
-      if (const json& layer = (*types)[i];
+  if (const json types = config.file().value("layer_types", json()); types.is_array() && !may_recur(type))
+    for (std::size_t i = 0; i < types.size(); ++i)
+      if (const json& layer = types[i];
           layer.is_string() && !holds(kAttentionTypes, layer.get_ref<const std::string&>()))
         throw UserError(config.path(), ": layer_types[", i, "]: expected attention, since ", kMixers,
                         ", found ", shown_json(layer));
@@ -653,7 +652,7 @@ ModelShape read_hf_config(const std::string& path, const HfOptions& options, Not
     found.push_back({config.pass_over(key) ? "key_passed_over" : "key_not_there", "model", {{"key", key}}});
   const std::string type_name = config.text_or("model_type", "");
   refuse_other_models(config, type_name);
-  if (may_recur(type_name)) config.set_kind("of a model with other mixers than attention");
+  if (may_recur(type_name)) config.set_kind("of a model type that may have other mixers than attention");
   for (const char* key : {"is_encoder_decoder", "add_cross_attention"})
     if (config.flag_or(key, false)) config.fail(key, "false: encoders and cross-attention are not modelled");
   const TypeDefaults* known = defaults_of(type_name);

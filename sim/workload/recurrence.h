@@ -39,21 +39,22 @@ struct RecurrenceFacts {
 // Tokens of a chunk by which products are counted, as flash-linear-attention (FLA) cuts them.
 inline constexpr std::int64_t kRecurrenceChunk = 64;
 
-// Sources of the shares, all of FLA's Triton kernels with heads of 128:
-//   gated delta net (arXiv 2412.06464): QwenLM/FlashQLA, benchmark_results_H200.txt, FLA 0.5.1: 0.472 ms for
-//     8,192 tokens of 32 heads, 1.444 ms backward.
-//   Kimi delta attention (arXiv 2510.26692): PaddlePaddle/flash-attention, pull request 133: 3.268 ms for
-//   8,192
-//     tokens of 96 heads on an H800. MoonshotAI/FlashKDA, BENCHMARK_TRAIN_RTX5090.md: 15.325 ms for both
-//     passes, 3.591 ms of them forward.
-//   lightning attention (arXiv 2401.04658, 2501.08313), which decays each head at a fixed rate:
-//   pytorch/helion,
-//     examples/fla/BENCHMARKS.md, retention on an H100: 1.147 ms for 16,384 tokens of 64 heads, 4.524 ms
-//     both.
-//   Mamba-2 (arXiv 2405.21060): half of that rate. FLA's pull request 50 measures its own kernels (the form
-//   with
-//     a decay by token) and those of mamba_ssm at one shape: 3.07 and 6.25 ms. No row of its backward was
-//     found; it is as many times its forward as retention's.
+// Sources of the shares, all of FLA's Triton kernels with heads of 128.
+//
+// Gated delta net (arXiv 2412.06464): QwenLM/FlashQLA, benchmark_results_H200.txt, FLA 0.5.1. 8,192 tokens of
+// 32 heads take 0.472 ms, and 1.444 ms backward.
+//
+// Kimi delta attention (arXiv 2510.26692): PaddlePaddle/flash-attention, pull request 133. 8,192 tokens of 96
+// heads take 3.268 ms on an H800. MoonshotAI/FlashKDA, BENCHMARK_TRAIN_RTX5090.md: both passes take 15.325
+// ms, 3.591 ms of them forward.
+//
+// Lightning attention (arXiv 2401.04658, 2501.08313), which decays each head at a fixed rate: pytorch/helion,
+// examples/fla/BENCHMARKS.md, retention on an H100. 16,384 tokens of 64 heads take 1.147 ms, and 4.524 ms in
+// both passes.
+//
+// Mamba-2 (arXiv 2405.21060): half of that rate. FLA's pull request 50 measures its own kernels (the form
+// with a decay by token) and those of mamba_ssm at one shape: 3.07 and 6.25 ms. No row of its backward was
+// found; it is as many times its forward as retention's.
 inline constexpr RecurrenceFacts kRecurrences[] = {
     {.rule = Recurrence::gated_delta,
      .name = "gated delta net",
@@ -110,6 +111,10 @@ struct RecurrentShape {
     return mixed_width() + (facts().decays_by_channel ? 0 : value_width()) +
            std::int64_t{facts().inputs_of_head} * heads;
   }
+  // Elements that all input projections of a token make, with the decays of channels and their gate.
+  [[nodiscard]] std::int64_t projected_width() const {
+    return input_width() + (facts().decays_by_channel ? key_width() + value_width() : 0);
+  }
   // Learned numbers outside the projections: of the convolution, the decays and the output's norm.
   [[nodiscard]] std::int64_t other_parameters() const {
     const std::int64_t taps = convolution + (convolution > 0 && facts().convolution_bias ? 1 : 0);
@@ -125,7 +130,8 @@ struct RecurrentShape {
   // FLOPs of a token's forward by the products of chunks of C tokens. All rules have q k^T and its product
   // with u (2 C (d_k + d_v)), and the state's update and read. The delta rule adds k k^T, the products of its
   // inverse with k and v, and one more product with the state (Gated DeltaNet, arXiv 2412.06464,
-  // section 3.3).
+  // section 3.3). All are counted for each head of v, as FLA runs them, also Mamba-2's q k^T, which mamba_ssm
+  // computes once for the heads that share q and k.
   [[nodiscard]] double chunk_flops() const {
     const double within = 2.0 * kRecurrenceChunk;
     return heads * within * (facts().delta ? 3.0 * key_dim + 2.0 * value_dim : key_dim + value_dim) +

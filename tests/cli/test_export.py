@@ -231,6 +231,17 @@ class Export(Case):
             text = self.export("megatron", dict(STUDY, model="llama2-7b", frozen=frozen, cluster={"memory_GB": 200}))
             self.assertIn(f"# cannot be expressed: frozen {found}: what is frozen is said of parameters, in your script; nearest: requires_grad_(False)", text)
 
+    def test_mixers_and_gates_of_attention_are_your_models_own(self):
+        config = {"model_type": "qwen3_next", "hidden_size": 1024, "num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 2,
+                  "head_dim": 128, "intermediate_size": 4096, "vocab_size": 32000, "tie_word_embeddings": False, "hidden_act": "silu"}
+        study = dict(STUDY, framework="megatron-eager", model={"hf_config": "config.json"}, cluster={"memory_GB": 500})
+        for every, found in ((1, "attention whose output a gate scales"), (2, "layers of gated delta net, attention whose output a gate scales")):
+            self.write("config.json", dict(config, full_attention_interval=every))
+            for target in ("megatron", "nemo"):
+                text = self.export(target, study)
+                self.assertIn(f"# cannot be expressed: model {found}: the mixers of layers are your model's own", text)
+                self.assertNotIn("cannot be expressed: framework megatron-eager", text)  # one of their presets
+
     def test_nemo_is_told_in_its_own_keys(self):
         study = dict(STUDY, model="gpt-oss-20b", framework={"preset": "megatron", "expert_nodes": 1}, cluster={"memory_GB": 500})
         text = self.export("nemo", study, "--row", "wlb")

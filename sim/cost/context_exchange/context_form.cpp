@@ -26,29 +26,36 @@ static std::int64_t key_runs(const MicroBatch& micro_batch, const Sharding& shar
   return runs;
 }
 
-ExchangedTokens exchanged_tokens(const TokensCase& of) {
-  const Sharding& sharding = of.sharding;
-  const int inner = of.layout.inner_ranks(sharding.ranks());
+static ExchangedTokens sums_over_ranks(const Sharding& sharding, int inner) {
   ExchangedTokens tokens;
   std::int64_t of_inner = 0;
-  const bool brings_keys = of.layout.acting_facts().brings_keys && !of.micro_batch.slices.empty();
-  tokens.earlier = earlier_tokens(of.micro_batch, of.window);
   for (std::size_t r = 0; r < sharding.rank_tokens.size(); ++r) {
     tokens.distributed += sharding.rank_tokens[r] - sharding.rank_local_tokens[r];
     tokens.placed += sharding.rank_local_tokens[r];
     tokens.fullest = std::max(tokens.fullest, sharding.rank_tokens[r]);
     of_inner = (r % at(inner) == 0 ? 0 : of_inner) + sharding.rank_tokens[r];
     tokens.fullest_inner = std::max(tokens.fullest_inner, of_inner);
-    // No rank has more runs than segments: those of few need not be counted.
-    if (brings_keys && sharding.of_rank(static_cast<int>(r)).size() > at(tokens.key_runs))
-      tokens.key_runs = std::max(tokens.key_runs, key_runs(of.micro_batch, sharding, static_cast<int>(r)));
   }
+  return tokens;
+}
+
+ExchangedTokens exchanged_tokens(const TokensCase& of) {
+  const Sharding& sharding = of.sharding;
+  ExchangedTokens tokens = sums_over_ranks(sharding, of.layout.inner_ranks(sharding.ranks()));
+  tokens.earlier = earlier_tokens(of.micro_batch, of.window);
+  // No rank has more runs than segments: those of few need not be counted.
+  if (of.layout.acting_facts().brings_keys && !of.micro_batch.slices.empty())
+    for (int r = 0; r < sharding.ranks(); ++r)
+      if (sharding.of_rank(r).size() > at(tokens.key_runs))
+        tokens.key_runs = std::max(tokens.key_runs, key_runs(of.micro_batch, sharding, r));
   context_form(of.layout).count(of, tokens);
   return tokens;
 }
 
-ExchangedTokens exchanged_tokens(const MicroBatch& micro_batch, const Sharding& sharding, std::int64_t window,
+ExchangedTokens exchanged_tokens(const MicroBatch& micro_batch, const Sharding& sharding, Mixer mixer,
                                  const LayerCosts& costs, const StagePool* pool) {
+  if (mixer == Mixer::recurrence) return sums_over_ranks(sharding, 1);
+  const std::int64_t window = costs.attention.window_of(mixer);
   const int node_ranks = cast_node_ranks(costs.layout(), costs.grid(), sharding.ranks());
   ExchangedTokens tokens = exchanged_tokens(
       {micro_batch, sharding, window, costs.layout(), node_ranks, pool == nullptr ? &costs : nullptr});

@@ -78,8 +78,9 @@ inline ExchangedTokens exchanged_tokens(const MicroBatch& micro_batch, const Sha
 }
 // A whole CP group of that degree, or the pool that it belongs to.
 ContextGroup context_group(const LayerCosts& costs, int context, const StagePool* pool = nullptr);
-// Includes planned tasks, those of the pool if there is one, and CastTokens::node_ranks.
-ExchangedTokens exchanged_tokens(const MicroBatch& micro_batch, const Sharding& sharding, std::int64_t window,
+// Includes planned tasks, those of the pool if there is one, and CastTokens::node_ranks. For a recurrence,
+// whose exchange depends on sums over ranks alone, only these are computed.
+ExchangedTokens exchanged_tokens(const MicroBatch& micro_batch, const Sharding& sharding, Mixer mixer,
                                  const LayerCosts& costs, const StagePool* pool);
 
 // The exchanges of one layer, in order. All ranks of the group take part and wait for each other.

@@ -63,8 +63,9 @@ TEST_CASE(
     RangeUse use;
     const ContextGroup group = context_group(models.costs, 2);
     context_form(models.costs)
-        .exchange(models.costs, exchanged_tokens(micro_batch, cost.sharding, 0, models.costs, nullptr), group,
-                  exchanges, use);
+        .exchange(models.costs,
+                  exchanged_tokens(micro_batch, cost.sharding, Mixer::attention, models.costs, nullptr),
+                  group, exchanges, use);
     const ModelShape& m = models.costs.model();
     const double q = static_cast<double>(sent.queries_sent), query = 2.0 * m.heads * m.head_dim;
     const double keys = 8192 * 2.0 * 2 * m.kv_heads * m.head_dim, log_sum = 4.0 * m.heads;

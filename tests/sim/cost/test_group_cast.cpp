@@ -490,7 +490,8 @@ TEST_CASE(
   const Models models(builtin_model("wlb-550m"), layout);
   const MicroBatch micro_batch = documents({32768});
   const Sharding sharding = sharded(micro_batch, 16, "per-document");
-  const ExchangedTokens tokens = exchanged_tokens(micro_batch, sharding, 0, models.costs, nullptr);
+  const ExchangedTokens tokens =
+      exchanged_tokens(micro_batch, sharding, Mixer::attention, models.costs, nullptr);
   CHECK(tokens.cast.node_ranks == 8);
   const ContextGroup group = context_group(models.costs, 16);
   ContextExchanges exchanges;
@@ -516,7 +517,8 @@ TEST_CASE(
   const Models each(builtin_model("wlb-550m"), layout);
   CHECK(exchange_time(kGroupCastForm, models.costs, tokens, 16, use) <
         exchange_time(kGroupCastForm, each.costs,
-                      exchanged_tokens(micro_batch, sharding, 0, each.costs, nullptr), 16, use));
+                      exchanged_tokens(micro_batch, sharding, Mixer::attention, each.costs, nullptr), 16,
+                      use));
 }
 
 TEST_CASE(

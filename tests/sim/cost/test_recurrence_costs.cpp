@@ -137,6 +137,11 @@ TEST_CASE("What a recurrence keeps, counted by hand") {
   const double state_space = 2.0 * (2 * 2048 + 2 * 4096 + 32) + 2.0 * (4096 + 4096);
   CHECK(kept(m, LayerKind::recurrent_dense) - kept(m, LayerKind::dense) == delta - attention);
   CHECK(kept(mamba, LayerKind::recurrent_dense) - kept(mamba, LayerKind::dense) == state_space - attention);
+  // Decays and gate, and what their thin products have between them; two matrices of each chunk.
+  const ModelShape kimi = hybrid_model(Recurrence::kimi_delta);
+  const double channels = 2.0 * (2 * 2048 + 4096 + 32 + 2048 + 4096 + 2 * 128) + 2.0 * (2 * 2048 + 4096) +
+                          2.0 * 2 * 32 * 64 + 2.0 * (4096 + 4096);
+  CHECK(kept(kimi, LayerKind::recurrent_dense) - kept(kimi, LayerKind::dense) == channels - attention);
   // No FFN: a norm's input and output less, and gate, up and their product.
   CHECK(kept(m, LayerKind::recurrent_dense) - kept(m, LayerKind::recurrent_alone) ==
         doctest::Approx(2.0 * 2 * 4096 + norm_of(m.norm).kept_row_bytes + 2.0 * 3 * 14336));
@@ -155,6 +160,65 @@ TEST_CASE("A layer's ops: projection, convolution, gated norm, output") {
   models.costs.layers.forward(LayerKind::recurrent_alone, 4096, before, after, use);
   CHECK(after.ops().back().name == OpName::residual);
   CHECK(bytes_in(after.ops(), OpName::activation) == 0);
+}
+
+TEST_CASE("FSDP copies the weights of the layer's own kind") {
+  ModelShape m = hybrid_model();
+  m.gated_attention = true;
+  Layout layout;
+  layout.zero = 3;
+  FrameworkOptions framework;
+  framework.linear_layers = LinearLayers::torch;
+  const Models models(m, layout, framework);
+  OpList before, after;
+  RangeUse use;
+  const double ffn = 3 * 4096.0 * 14336;
+  models.costs.layers.forward(LayerKind::recurrent_dense, 4096, before, after, use);
+  CHECK(bytes_in(before.ops(), OpName::permute) ==
+        4 * (4096.0 * (2 * 2048 + 2 * 4096 + 2 * 32) + 4096.0 * 4096 + ffn));
+  models.costs.layers.forward(LayerKind::dense, 4096, before, after, use);
+  CHECK(bytes_in(before.ops(), OpName::permute) ==
+        4 * (4096.0 * (2 * 4096 + 2 * 1024) + 4096.0 * 4096 + ffn));
+}
+
+TEST_CASE("A recomputation that stops early ends before the output projection if no FFN follows") {
+  FrameworkOptions framework;
+  framework.early_stop = true;
+  const Models models(hybrid_model(), Layout{}, framework);
+  OpList before, after;
+  RangeUse use;
+  models.costs.layers.forward(LayerKind::recurrent_alone, 4096, before, after, use);
+  std::string once;
+  for (const Op& op : after.ops())
+    if (op.once) once.append(name_of(op.name)).append(" ");
+  CHECK(once == "out_gemm residual ");
+}
+
+TEST_CASE("While its all-to-alls run, a rank holds what they send and receive") {
+  const auto gathered = [](const ModelShape& m, int context) {
+    const Models models(m, on(1, context, ContextComm::ulysses));
+    const MicroBatch micro_batches[] = {documents({4096})};
+    const std::int64_t tokens[] = {4096 / context},
+                       keys[] = {models.memory.gathered_tokens(context, tokens[0], 4096)};
+    return models.memory.footprint(0, {micro_batches, tokens, keys, context}, 0).gathered_kv;
+  };
+  // Twice a rank's projected inputs in bf16, and as much for gradients.
+  CHECK(gathered(hybrid_model(), 4) == 2 * 2 * 1024 * 2.0 * (2 * 2048 + 2 * 4096 + 2 * 32));
+  CHECK(gathered(builtin_model("llama3.1-8b"), 4) < gathered(hybrid_model(), 4));
+  CHECK(gathered(hybrid_model(), 1) == 0);
+}
+
+TEST_CASE("Nothing is planned for a recurrence where attention is group-cast") {
+  const Models models(hybrid_model(), on(1, 4, ContextComm::group_cast));
+  const MicroBatch micro_batch = documents({10000, 300, 5000, 1084});
+  const MicroBatchCost cost = priced(models, micro_batch);
+  const auto tokens = [&](Mixer mixer) {
+    return exchanged_tokens(micro_batch, cost.sharding, mixer, models.costs, nullptr);
+  };
+  CHECK(tokens(Mixer::attention).cast.held > 0);
+  CHECK(tokens(Mixer::recurrence).cast.held == 0);
+  CHECK(tokens(Mixer::recurrence).fullest == tokens(Mixer::attention).fullest);
+  CHECK(tokens(Mixer::recurrence).distributed == tokens(Mixer::attention).distributed);
 }
 
 TEST_CASE("Packers see a workload that grows less with a document's length") {

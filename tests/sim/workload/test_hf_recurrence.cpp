@@ -97,6 +97,12 @@ TEST_CASE("Kimi-Linear: Kimi delta attention by a list that counts from one, and
   json wrong = kKimi;
   wrong["linear_attn_config"]["kda_layers"][0] = 0;
   CHECK(refused(wrong).find("linear_attn_config: kda_layers: expected a list of layers from 1 on") == 0);
+  wrong = kKimi;
+  wrong["linear_attn_config"]["expand_v"] = 2;
+  CHECK(refused(wrong).find("linear_attn_config: expand_v: expected none, since it is not known") == 0);
+  CHECK(refused(changed(kKimi, {{"attn_output_gate", true}}))
+            .find("attn_output_gate: expected no gate, since none is modelled for the latent attention") ==
+        0);
 }
 
 TEST_CASE("Nemotron-H: blocks become layers of a mixer and the FFN behind it") {
@@ -133,6 +139,27 @@ TEST_CASE("Nemotron-H: blocks become layers of a mixer and the FFN behind it") {
   CHECK(pattern("MEME").find("n_routed_experts: expected the experts of hybrid_override_pattern") == 0);
 }
 
+TEST_CASE("Nemotron-H: multi-token prediction by the blocks of the last layer, and no others") {
+  json mtp = changed(kNemotron, {{"mtp_hybrid_override_pattern", "*-"}, {"num_nextn_predict_layers", 0}});
+  CHECK(hybrid(mtp).mtp_layers == 0);
+  mtp["num_nextn_predict_layers"] = 1;
+  CHECK(
+      refused(mtp).find("num_nextn_predict_layers: expected 0, since multi-token prediction is modelled only "
+                        "by the blocks (mtp_hybrid_override_pattern) of the last layer") == 0);
+  mtp["mtp_hybrid_override_pattern"] = "M-";
+  CHECK(hybrid(mtp).layer_counts() == LayerCounts{4, 0, 0, 0, 21, 0, 4});
+  mtp["mtp_layers_block_type"] = json::array({"attention", "mlp"});
+  CHECK(refused(mtp).find("num_nextn_predict_layers: expected 0") == 0);
+  mtp.erase("mtp_layers_block_type");
+  mtp.erase("mtp_hybrid_override_pattern");
+  CHECK(refused(mtp).find("num_nextn_predict_layers: expected 0") == 0);
+}
+
+TEST_CASE("A list of layers that a type does not read is not taken for read") {
+  json listed = changed(kNemotron, {{"layer_types", json::array({"attention"})}});
+  CHECK(refused(listed).find("layer_types: expected none, since it is not known") == 0);
+}
+
 TEST_CASE("Lists of other families") {
   json minimax = json::parse(R"({"model_type": "minimax_text_01", "hidden_size": 6144, "num_hidden_layers": 8,
     "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 9216,
@@ -152,8 +179,12 @@ TEST_CASE("Lists of other families") {
     "attn_layer_indices": [1], "mamba_n_heads": 128, "mamba_d_head": 64, "mamba_d_state": 128,
     "mamba_n_groups": 1, "mamba_d_conv": 4, "hidden_act": "silu", "tie_word_embeddings": false})");
   CHECK(hybrid(bamba).layer_counts() == LayerCounts{1, 0, 0, 0, 3, 0, 0});
-  CHECK(refused(changed(bamba, {{"mamba_n_groups", 3}})) ==
-        "mamba_n_groups: expected a divisor of the 128 heads with a state, found 3");
+  CHECK(
+      refused(changed(bamba, {{"mamba_n_groups", 3}})) ==
+      "mamba_n_groups: expected a divisor of the 128 heads with a state of a model type that may have other "
+      "mixers than attention, found 3");
+  CHECK(refused(changed(bamba, {{"attn_layer_indices", 1}})).find("expected a list of layers of a model") !=
+        std::string::npos);
 }
 
 TEST_CASE("Mixers that are not modelled keep the true reason") {
