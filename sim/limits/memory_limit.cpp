@@ -88,8 +88,8 @@ void require_memory(const std::string& what, double bytes, const MemoryLimit& li
                     const std::string& instead) {
   if (bytes <= limit.bytes) return;
   throw UserError(what, ": needs about ", bytes_text(bytes), " of memory, the limit is ",
-                  bytes_text(limit.bytes), " (", limit.source, "); expected ",
-                  (instead.empty() ? "" : instead + ", or "), "--max-memory-GB ", enough_GB(bytes));
+                  bytes_text(limit.bytes), " (", limit.source, "); expected ", instead,
+                  limit.fixed ? "" : ", or --max-memory-GB " + enough_GB(bytes));
 }
 
 void require_output(const std::string& what, double bytes, double max_output_GB, const std::string& instead) {

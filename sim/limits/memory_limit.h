@@ -17,6 +17,7 @@ inline constexpr std::int64_t kDefaultCases = 100'000;
 struct MemoryLimit {
   double bytes = 0;
   std::string source;  // "--max-memory-GB", "80% of the machine's memory", ...
+  bool fixed = false;  // no option sets another
 };
 
 // The least of 80% of the machine's memory, the cgroup's limit and RLIMIT_AS.
@@ -26,10 +27,10 @@ MemoryLimit default_memory_limit();
 MemoryLimit memory_limit(double max_memory_GB);
 
 // Throws UserError: "<what>: needs about 12.5 GB of memory, the limit is 2 GB (--max-memory-GB); expected
-// instead>, or --max-memory-GB 13". `instead` names another remedy, such as "a larger chunk_size"; it may be
-// empty.
+// <instead>, or --max-memory-GB 13". `instead` names another remedy, such as "a larger chunk_size"; it is the
+// only one if the limit is fixed.
 void require_memory(const std::string& what, double bytes, const MemoryLimit& limit,
-                    const std::string& instead = "");
+                    const std::string& instead);
 
 // Does the same for files, with --max-output-GB.
 void require_output(const std::string& what, double bytes, double max_output_GB,

@@ -161,9 +161,9 @@ void check_estimate(const Study& study, const DocumentSet& documents, RunStudyOp
                     const MemoryLimit& limit, double max_output_GB) {
   const Estimate made = estimate(study, documents, options);
   require_memory(study.file + ": the plans of its rows", made.memory, limit,
-                 std::string(options.steps.op.contention ? "no --contention, " : "") +
-                     "fewer steps or --jobs, larger sizes (chunk_size, max_tokens, pack_length, fewer "
-                     "micro_batches)");
+                 std::string(options.steps.op.contention ? "no --contention, " : "") + "fewer steps" +
+                     (options.jobs > 1 ? " or --jobs" : "") +
+                     ", larger sizes (chunk_size, max_tokens, pack_length, fewer micro_batches)");
   require_output("--out", made.output, max_output_GB,
                  options.details.steps > 0 ? "--timeline-steps 0, or less by --timeline-lanes, "
                                              "--timeline-stages, --timeline-ranks, --timeline-counters none"

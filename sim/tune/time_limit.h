@@ -12,12 +12,18 @@ namespace equipoise {
 class TimeLimit {
  public:
   TimeLimit(const std::atomic<bool>* stop, double minutes)
-      : minutes_(minutes), thread_([this, stop](const std::stop_token& end) {
-          while (!end.stop_requested() && !over_) {
+      : minutes_(minutes), thread_([this, stop] {
+          while (!ended_ && !over_) {
             if ((stop != nullptr && *stop) || minutes_left() <= 0) over_ = true;
             std::this_thread::sleep_for(std::chrono::milliseconds(over_ ? 0 : 20));
           }
         }) {}
+  ~TimeLimit() {
+    ended_ = true;
+    thread_.join();
+  }
+  TimeLimit(const TimeLimit&) = delete;
+  TimeLimit& operator=(const TimeLimit&) = delete;
   [[nodiscard]] const std::atomic<bool>& over() const { return over_; }
   [[nodiscard]] double minutes_left() const {
     const std::chrono::duration<double, std::ratio<60>> since = std::chrono::steady_clock::now() - begin_;
@@ -27,8 +33,8 @@ class TimeLimit {
  private:
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   double minutes_;
-  std::atomic<bool> over_ = false;
-  std::jthread thread_;  // last, since it uses the others
+  std::atomic<bool> over_ = false, ended_ = false;
+  std::thread thread_;  // last, since it uses the others
 };
 
 }  // namespace equipoise

@@ -69,7 +69,7 @@ function policyBoxes(study, offered, lists, changed) {
       if (!to.policies.some((other) => labelOf(other) === to.baseline)) delete to.baseline;
     }),
   }), label);
-  const others = lists.policies.filter(({ name, kind }) => kind !== "file" && !offered.has(name));
+  const others = lists.policies.filter(({ name, kind }) => ["packing", "preset"].includes(kind) && !offered.has(name));
   return [
     el("fieldset", {}, el("legend", {}, "Policies"), ...[...offered].map(([label, entry]) => box(label, entry))),
     el("details", { id: "more-policies" }, el("summary", {}, `${others.length} more policies`), ...others.map(({ name }) => box(name, name))),

@@ -158,6 +158,20 @@ template <class Range, class Out>
 void copy(Range&& range, Out out) {
   std::copy(begin(range), end(range), out);
 }
+template <class Range, class Out, class Predicate, class Projection = identity>
+void copy_if(Range&& range, Out out, Predicate predicate, Projection projection = {}) {
+  std::copy_if(begin(range), end(range), out, projected_predicate(predicate, projection));
+}
+template <class Range, class Out>
+void move(Range&& range, Out out) {
+  std::move(begin(range), end(range), out);
+}
+// The elements after those that are kept.
+template <class Range, class Compare = equal_to, class Projection = identity>
+auto unique(Range&& range, Compare compare = {}, Projection projection = {}) {
+  const auto kept = std::unique(begin(range), end(range), projected_predicate(compare, projection));
+  return subrange(kept, end(range));
+}
 template <class Range, class Out, class Function, class Projection = identity>
 void transform(Range&& range, Out out, Function function, Projection projection = {}) {
   std::transform(begin(range), end(range), out, [&](const auto& element) {

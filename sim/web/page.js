@@ -9,7 +9,7 @@ let study, lists, archive, module;
 let findsLayout = false;
 let sweep = ["", ""];        // a key and its values; none if the key is empty
 const files = new Map();     // the user's: name -> {bytes, kind, sha256}
-let missing = {};            // of a link: name -> sha256
+let missing = new Map();     // of a link, which `files` lacks: name -> sha256
 const offered = new Map();   // policies that a box is shown for
 let last = {};               // what the last run gave: {html, summary}
 
@@ -23,19 +23,22 @@ function startWorker() {
   worker = new Worker(URL.createObjectURL(new Blob([text], { type: "text/javascript" })));
   const own = Object.fromEntries([...files].map(([name, { bytes }]) => ["/" + name, bytes]));
   worker.postMessage({ module, files: { ...archive, ...own } });
+  const ended = (why) => stopWorker(new Error(`the simulator ended: ${why}`));
+  worker.onerror = ({ message }) => ended(message);
   worker.onmessage = ({ data: { id, answer, broken } }) => {
-    const { accept, refuse } = waiting.get(id);
+    if (broken) return ended(broken);
+    const asker = waiting.get(id);
+    if (!asker) return;
     waiting.delete(id);
-    if (broken) stopWorker();
-    if (broken || answer.error) refuse(new Error(broken ? `the simulator ended: ${broken}` : answer.error));
-    else accept(answer);
+    if (answer.error) asker.refuse(new Error(answer.error));
+    else asker.accept(answer);
   };
 }
 
-function stopWorker() {
+function stopWorker(why = new Stopped()) {
   if (worker) worker.terminate();
   worker = null;
-  for (const { refuse } of waiting.values()) refuse(new Stopped());
+  for (const { refuse } of waiting.values()) refuse(why);
   waiting = new Map();
 }
 
@@ -66,7 +69,7 @@ function complain(text) {
 // Shows a page of the program in a frame as high as its content. The earlier one stays until the new one is drawn.
 function show(name, html) {
   const frame = el("iframe", { class: `next ${name}`, title: name === "study-report" ? "Report of the study" : "Report of the sweep" });
-  for (const waiting of document.querySelectorAll(`.next.${name}`)) waiting.remove();
+  for (const undrawn of document.querySelectorAll(`.next.${name}`)) undrawn.remove();
   frame.addEventListener("load", () => {
     const inside = frame.contentDocument, fit = () => { frame.style.height = inside.documentElement.offsetHeight + "px"; };
     inside.querySelector(".bar").style.display = "none";
@@ -82,7 +85,32 @@ function show(name, html) {
   else $("frames").append(frame);
 }
 
-const commandOf = () => `equipoise study ${kStudyFile}${sweep[0] ? ` --sweep ${sweep[0]}=${sweep[1]}` : ""} --out out`;
+// What is shown is of an earlier run from now on.
+function ageResults() {
+  last = {};
+  for (const frame of document.querySelectorAll("iframe")) {
+    if (frame.id) frame.className = "earlier";
+    else frame.remove();
+  }
+  drawTaken();
+}
+
+// Removes what no page of this run will replace.
+function dropEarlier() {
+  for (const frame of document.querySelectorAll(".earlier")) if (!document.querySelector(`.next.${frame.id}`)) frame.remove();
+  drawTaken();
+}
+
+const swept = () => `${sweep[0]}=${sweep[1]}`;
+const quoted = (text) => (/^[\w.,=+-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);  // for a shell
+const commandOf = () => ["equipoise", "study", kStudyFile, ...(sweep[0] ? [`--sweep=${swept()}`] : []), "--out", "out"].map(quoted).join(" ");
+
+// Of the files that the study names, [name, sha256]. Of a file that is missing it is the link's.
+function filesNamed() {
+  const text = JSON.stringify(study);
+  const all = new Map([...[...files].map(([name, { sha256 }]) => [name, sha256]), ...missing]);
+  return [...all].filter(([name]) => text.includes(JSON.stringify(name)));
+}
 
 function drawTaken() {
   const json = JSON.stringify(study, null, 2);
@@ -90,7 +118,6 @@ function drawTaken() {
   text.value = json;
   const button = (name, act) => el("button", { type: "button", onclick: act }, name);
   const copy = (what) => navigator.clipboard?.writeText(what).then(() => say("Copied."), () => complain("The browser does not allow copying."));
-  const own = [...files].filter(([name]) => json.includes(JSON.stringify(name)));
   $("taken").replaceChildren(
     el("h2", {}, "Take it away"),
     el("p", {}, "Save the study in the folder of a checkout, together with your own files, and run:"),
@@ -100,7 +127,7 @@ function drawTaken() {
       button("Copy a link to this", () => copy(location.href)),
       last.html ? button("Download report.html", () => save("report.html", new Blob([last.html], { type: "text/html" }))) : null,
       last.summary ? button("Download summary.json", () => save("summary.json", new Blob([JSON.stringify(last.summary, null, 2) + "\n"], { type: "application/json" }))) : null),
-    ...own.map(([name, { sha256 }]) => el("p", { class: "note" }, `${name} has SHA-256 ${sha256}. A link has only its name and hash.`)),
+    ...filesNamed().map(([name, sha256]) => el("p", { class: "note" }, `${name} has SHA-256 ${sha256}. A link has only its name and hash.`)),
     el("details", {}, el("summary", {}, "The study as JSON, with all keys to edit"), text,
       button("Use this", () => { try { use(JSON.parse(text.value), kStudyFile); } catch (error) { complain(`${kStudyFile}: ${error.message}`); } })));
 }
@@ -113,12 +140,12 @@ function drawInputs() {
     el("label", { class: "box" }, el("input", { type: "checkbox", checked: findsLayout, onchange: (event) => { findsLayout = event.target.checked; commit(); } }), "Find the fastest that fits"),
     el("div", { class: "degrees" }, ...layoutFields(study).map((one) => field(one, (act) => { findsLayout = false; changed(act); }))));
   const chosen = sweeps.find(([, key]) => key === sweep[0]) ?? [sweep[0], sweep[0], sweep[1]];
-  const swept = el("fieldset", {}, el("legend", {}, "Sweep one key"),
+  const sweepFields = el("fieldset", {}, el("legend", {}, "Sweep one key"),
     select("Key", [...new Set([...sweeps, chosen])].map(([label, key]) => [key, label]), sweep[0], (key) => { sweep = [key, sweeps.find((one) => one[1] === key)?.[2] ?? ""]; commit(); }),
     sweep[0] ? el("label", {}, "Values, with commas", el("input", { type: "text", value: sweep[1], onchange: (event) => { sweep = [sweep[0], event.target.value.replace(/\s/g, "")]; commit(); } })) : null);
   renew($("fields"),
     select("Begin with", [["", "a shipped study"], ...shipped.map((name) => [name, name.split("/").pop().replace(".json", "")])], "", (name) => { if (name) use(shippedStudy(name), name); }),
-    ...fieldsOf(study, lists, files).map((one) => field(one, changed)), layout, ...policyBoxes(study, offered, lists, changed), swept);
+    ...fieldsOf(study, lists, files).map((one) => field(one, changed)), layout, ...policyBoxes(study, offered, lists, changed), sweepFields);
   if (opened.open) $("more-policies").open = true;
 }
 
@@ -126,13 +153,16 @@ function drawInputs() {
 
 let run = 0;
 
-async function runStudy() {
+async function runStudy(prepare = () => {}) {
   const mine = ++run;
   busy(true);
   if (waiting.size) stopWorker();
   complain("");
   $("go").hidden = true;
+  ageResults();
   try {
+    await prepare();
+    if (mine !== run) return;
     await runOnce();
   } catch (error) {
     if (mine !== run) return;
@@ -145,12 +175,13 @@ async function runStudy() {
     }
   }
   if (mine !== run) return;
+  dropEarlier();
   busy(false);
 }
 
 async function runOnce() {
-  const lacking = Object.keys(missing).filter((name) => !files.has(name));
-  if (lacking.length) throw new Error(`This study reads ${lacking.map((name) => `${name} (SHA-256 ${missing[name]})`).join(", ")}, which is not in a link: drop the file here.`);
+  missing = new Map(filesNamed().filter(([name, sha256]) => files.get(name)?.sha256 !== sha256));
+  if (missing.size) throw new Error(`This study reads ${[...missing].map(([name, sha256]) => `${name} (SHA-256 ${sha256})`).join(", ")}, which is not in a link: drop the file here.`);
   if (findsLayout) await findLayout();
   const [only] = await ask("open", { study, file: kStudyFile });
   await runRows(0, only, "", async (share, done) => {
@@ -159,9 +190,7 @@ async function runOnce() {
     show("study-report", html);
     if (done) say(new DOMParser().parseFromString(html, "text/html").querySelector("h1").textContent);
   });
-  drawTaken();
   if (sweep[0]) await runSweep();
-  else if ($("sweep-report")) $("sweep-report").remove();
 }
 
 async function findLayout() {
@@ -195,7 +224,7 @@ async function runRows(number, { rows, baseline }, place, draw) {
 
 async function runSweep() {
   const verdict = $("status").textContent;
-  const cases = await ask("open", { study, file: kStudyFile, sweep: [sweep.join("=")] });
+  const cases = await ask("open", { study, file: kStudyFile, sweep: [swept()] });
   for (const [number, one] of cases.entries()) {
     await runRows(number, one, `${one.name}: `, () => {});
     await ask("add", { case: number });
@@ -223,20 +252,26 @@ async function take(file) {
   if (bytes[0] === 0x7b || /\.json$/.test(name)) {
     try { json = JSON.parse(new TextDecoder().decode(bytes)); } catch (error) { if (/\.json$/.test(name)) throw new Error(`${file.name}: ${error.message}`); }
   }
-  if (json?.schema === "equipoise.summary/1") return use(json.receipt?.study ?? json.study.settings, file.name);
+  if (json?.schema === "equipoise.summary/1") return use(json.receipt?.study ?? json.study?.settings, file.name);
   if (json?.policies) return use(json, file.name);
   if (name === kStudyFile || archive["/" + name]) throw new Error(`${file.name}: expected another name for a file`);
   const kind = json?.model_type || json?.architectures ? "config" : "lengths";
   if (waiting.size) stopWorker();
   if (!worker) startWorker();
   worker.postMessage({ write: ["/" + name, bytes] });
-  const found = kind === "lengths" ? await ask("trace", { file: name }) : {};
-  const { sha256 } = await ask("hash", { file: name });
-  if ((missing[name] ?? sha256) !== sha256) throw new Error(`${file.name}: expected the link’s file, whose SHA-256 is ${missing[name]}, found ${sha256}`);
-  files.set(name, { bytes, kind, sha256 });
-  delete missing[name];
+  let found = {};
+  try {
+    if (kind === "lengths") found = await ask("trace", { file: name });
+    const { sha256 } = await ask("hash", { file: name });
+    if ((missing.get(name) ?? sha256) !== sha256) throw new Error(`${file.name}: expected the link’s file, whose SHA-256 is ${missing.get(name)}, found ${sha256}`);
+    files.set(name, { bytes, kind, sha256 });
+  } catch (error) {
+    if (!(error instanceof Stopped)) stopWorker();  // it has other bytes than `files`
+    throw error;
+  }
+  missing.delete(name);
   if (kind === "config") study.model = { hf_config: name };
-  else if (study.trace.file !== name) study.trace = { file: name, repeat: true };
+  else if (study.trace?.file !== name) study.trace = { file: name, repeat: true };
   if (found.documents) say(`${file.name}: ${grouped(found.documents)} documents, ${grouped(found.tokens)} tokens, longest ${grouped(found.longest)}.`);
   commit();
 }
@@ -258,7 +293,7 @@ const fromBase64 = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0))
 
 async function linkOf(state) {
   const packed = new Uint8Array(await through(JSON.stringify(state), new CompressionStream("deflate-raw")));
-  return "#" + btoa(String.fromCharCode(...packed)).replaceAll("+", "-").replaceAll("/", "_").replace(/=+$/, "");
+  return "#" + btoa(Array.from(packed, (byte) => String.fromCharCode(byte)).join("")).replaceAll("+", "-").replaceAll("/", "_").replace(/=+$/, "");
 }
 
 async function stateOf(link) {
@@ -267,23 +302,18 @@ async function stateOf(link) {
 }
 
 // A change is drawn, is behind the link, and runs.
-async function commit() {
-  busy(true);
+const commit = () => runStudy(async () => {
   drawInputs();
-  drawTaken();
-  const text = JSON.stringify(study);
-  const named = Object.fromEntries([...files].filter(([name]) => text.includes(JSON.stringify(name))).map(([name, { sha256 }]) => [name, sha256]));
-  const link = await linkOf({ study, findsLayout, sweep, files: named });
+  const link = await linkOf({ study, findsLayout, sweep, files: Object.fromEntries(filesNamed()) });
   if (link !== location.hash) history.pushState(null, "", link);
-  await runStudy();
-}
+});
 
 async function openLink() {
   const state = location.hash.length > 1 ? await stateOf(location.hash) : { study: shippedStudy(kFirst) };
-  ({ study, findsLayout = false, sweep = ["", ""], files: missing = {} } = state);
+  ({ study, findsLayout = false, sweep = ["", ""] } = state);
+  missing = new Map(Object.entries(state.files ?? {}));
   offered.clear();
   drawInputs();
-  drawTaken();
   await runStudy();
 }
 
@@ -313,8 +343,8 @@ async function start() {
   addEventListener("drop", (event) => { event.preventDefault(); takeAll(event.dataTransfer.files); });
   $("file").addEventListener("change", (event) => takeAll(event.target.files));
   $("inputs").addEventListener("submit", (event) => event.preventDefault());
-  $("stop").addEventListener("click", stopWorker);
-  $("go").addEventListener("click", runStudy);
+  $("stop").addEventListener("click", () => stopWorker());
+  $("go").addEventListener("click", () => runStudy());
   await openLinkOrFirst();
 }
 

@@ -44,7 +44,7 @@ namespace {
 
 using nlohmann::json;
 
-const MemoryLimit kMemory{2 * kBytesPerGB, "a page's memory"};
+const MemoryLimit kMemory{2 * kBytesPerGB, "a page's memory", true};
 
 // As `study --out` has them.
 RunStudyOptions run_options(std::size_t rows) {
@@ -64,9 +64,10 @@ struct OpenCase {
   std::string refused;  // why none runs
 };
 
-// The result of the rows so far, of a study that has only them.
+// The result of the rows so far, of a study that has only them. Throws UserError where none has run.
 std::pair<Study, StudyResult> so_far(const OpenCase& one) {
   if (!one.refused.empty()) return {one.of.study, refused_study(one.of.study, one.refused)};
+  if (one.rows.empty()) throw UserError("a report: expected a row that has run, found none");
   Study study = one.of.study;
   study.policies.clear();
   std::vector<PolicyResult> rows;
@@ -157,6 +158,7 @@ class Simulator {
       one.inputs = load_inputs(one.of.study);
       check_estimate(one.of.study, one.inputs->documents, one.options, kMemory);
     } catch (const UserError& e) {
+      one.inputs.reset();
       if (one.of.name.empty()) throw;
       one.refused = e.what();
     }

@@ -1,12 +1,12 @@
 // The simulator and its files, in a Worker or in node: startSimulator(module, files) gives ask(request, argument), which
 // simulator.cpp answers, and write(name, bytes). `Equipoise` is what emscripten made.
 async function startSimulator(module, files) {
-  const program = await Equipoise({
+  const program = await new Promise((accept, refuse) => Equipoise({
     instantiateWasm(imports, receive) {
-      WebAssembly.instantiate(module, imports).then((instance) => receive(instance, module));
+      WebAssembly.instantiate(module, imports).then((instance) => receive(instance, module)).catch(refuse);
       return {};
     },
-  });
+  }).then(accept, refuse));
   const { FS } = program;
   const write = (name, bytes) => {
     FS.mkdirTree(name.slice(0, name.lastIndexOf("/")) || "/");

@@ -2,14 +2,12 @@
 let simulator;
 
 onmessage = async ({ data: { id, module, files, write, request, argument } }) => {
-  if (module) simulator = startSimulator(module, files);
-  const { ask, write: put } = await simulator;
-  if (write) put(...write);
-  if (request) {
-    try {
-      postMessage({ id, answer: ask(request, argument) });
-    } catch (error) {  // the module has ended: only a new one goes on
-      postMessage({ id, broken: String(error) });
-    }
+  try {
+    if (module) simulator = startSimulator(module, files);
+    const { ask, write: put } = await simulator;
+    if (write) put(...write);
+    if (request) postMessage({ id, answer: ask(request, argument) });
+  } catch (error) {  // it has not started, or the module has ended: only a new one goes on
+    postMessage({ broken: String(error) });
   }
 };

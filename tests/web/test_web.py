@@ -7,6 +7,7 @@ import json
 import math
 import os
 import pathlib
+import shlex
 import subprocess
 import sys
 import unittest
@@ -166,7 +167,7 @@ class InABrowser(unittest.TestCase):
         page.evaluate("(() => { sweep = ['cluster.network.nic_GBps', '25,100']; return commit(); })()")
         self.finished(page)
         self.assertTrue(page.evaluate("!!document.getElementById('sweep-report')"))
-        self.assertIn("--sweep cluster.network.nic_GBps=25,100", page.evaluate("document.getElementById('command').textContent"))
+        self.assertIn("--sweep=cluster.network.nic_GBps=25,100", page.evaluate("document.getElementById('command').textContent"))
         saved = page.evaluate("JSON.stringify(last.summary)")
         page.evaluate("(() => { sweep = ['', '']; study.batch.steps = 5; return commit(); })()")
         self.drop(page, "summary.json", saved)
@@ -175,6 +176,112 @@ class InABrowser(unittest.TestCase):
         self.drop(page, "million.txt", "1000\n" * 1_000_000)
         self.finished(page)
         self.assertEqual(page.evaluate("document.getElementById('error').textContent"), "")
+
+    def refused(self, page, script):
+        """The message with which a promise of the page is refused."""
+        return page.evaluate(f"{script}.then(() => 'not refused', error => error.message)")
+
+    def error(self, page):
+        """Waits until the page is not busy; what it complains about then."""
+        self.until(page, "document.getElementById('report').getAttribute('aria-busy') === 'false'", "an end")
+        return page.evaluate("document.getElementById('error').textContent")
+
+    def assert_no_result(self, page):
+        self.assertEqual(page.evaluate("document.querySelectorAll('iframe').length"), 0)
+        self.assertNotIn("Download report.html", page.evaluate("document.getElementById('taken').textContent"))
+
+    def small(self):
+        """A page whose study has one row of few steps."""
+        page = self.open()
+        self.until(page, "document.getElementById('study-report')", "first rows")
+        page.evaluate("(() => { study.batch.steps = 2; })()")
+        self.only(page, "plain")
+        return page
+
+    def test_a_link_runs_with_its_own_file_alone(self):
+        page = self.small()
+        for length in (1000, 2000):
+            self.drop(page, "lengths.txt", f"{length}\n" * 100_000)
+            self.finished(page)
+        mine = page.evaluate("files.get('lengths.txt').sha256")
+        page.evaluate("history.back()")
+        self.until(page, "missing.size", "the state before")
+        self.assertIn(page.evaluate("missing.get('lengths.txt')"), self.error(page))
+        self.assertNotEqual(page.evaluate("missing.get('lengths.txt')"), mine)
+        self.assert_no_result(page)
+        self.drop(page, "lengths.txt", "2000\n" * 100_000)
+        self.assertIn(f"found {mine}", self.error(page))
+        # Another study does not need the file, and its link does not name it.
+        page.evaluate("(() => { study.trace = {distribution: 'wlb-128k'}; return commit(); })()")
+        self.finished(page)
+        self.assertEqual(page.evaluate("stateOf(location.hash).then(state => state.files)"), {})
+        page.evaluate("history.back()")
+        self.until(page, "missing.size", "the state before")
+        self.drop(page, "lengths.txt", "1000\n" * 100_000)
+        self.finished(page)
+        self.assertEqual(self.error(page), "")
+
+    def test_a_refused_file_changes_nothing(self):
+        page = self.small()
+        self.drop(page, "lengths.txt", "1000\n" * 100_000)
+        self.finished(page)
+        self.drop(page, "lengths.txt", "1 2 three")
+        self.assertIn("three", self.error(page))
+        page.evaluate("commit()")
+        self.finished(page)
+        self.assertEqual(self.error(page), "")
+        page.evaluate("(() => { delete study.trace; })()")
+        self.drop(page, "other.txt", "1000\n" * 100_000)
+        self.finished(page)
+        self.assertEqual(page.evaluate("study.trace.file"), "other.txt")
+
+    def test_no_result_of_another_study(self):
+        page = self.small()
+        page.evaluate("(() => { sweep = ['batch.steps', '2,3']; return commit(); })()")
+        self.finished(page)
+        self.assertTrue(page.evaluate("!!document.getElementById('sweep-report') && !!last.html"))
+        page.evaluate("(() => { sweep = ['', '']; return commit(); })()")
+        self.finished(page)
+        self.assertEqual(page.evaluate("[...document.querySelectorAll('iframe')].map(frame => frame.id)"), ["study-report"])
+        for change, says in (("study.batch.steps = -1", "batch.steps"), ("study.policies = [null]", "null")):
+            page.evaluate("(() => { %s; return commit(); })()" % change)
+            self.assertIn(says, self.error(page))
+            self.assert_no_result(page)
+        self.assertIn("a row that has run", self.refused(page, "ask('open', {study: shippedStudy(kFirst), file: kStudyFile}).then(() => ask('report', {}))"))
+
+    def test_more_than_a_page_holds(self):
+        page = self.small()
+        page.evaluate("(() => { study.trace = {distribution: 'wlb-128k'}; study.batch.steps = 1000; study.policies.push({name: 'wlb', max_tokens: 1, oversize: 'split'}); return commit(); })()")
+        said = self.error(page)
+        self.assertIn("the limit is 2 GB (a page's memory)", said)
+        self.assertNotIn("--", said)
+        self.assertTrue(page.evaluate("(async () => { const state = {names: Array.from({length: 5}, () => [...crypto.getRandomValues(new Uint32Array(10000))])};"
+                                      "return JSON.stringify(await stateOf(await linkOf(state))) === JSON.stringify(state); })()"))
+
+    def test_a_command_is_one_for_any_link(self):
+        page = self.small()
+        hostile = ["a b'; echo $(id)", "`id`\n1"]
+        page.evaluate("(() => { sweep = %s; drawTaken(); })()" % json.dumps(hostile))
+        command = page.evaluate("document.getElementById('command').textContent")
+        self.assertEqual(shlex.split(command), ["equipoise", "study", "study.json", f"--sweep={hostile[0]}={hostile[1]}", "--out", "out"])
+
+    def test_only_policies_that_can_be_rows_are_offered(self):
+        page = self.small()
+        own = json.loads(subprocess.run([PROGRAM, "list", "policies", "--format", "json"], text=True, capture_output=True, check=True).stdout)
+        rows = {policy["name"] for policy in own if policy["kind"] in ("packing", "preset")}
+        shown = set(page.evaluate("[...document.querySelectorAll('#more-policies label')].map(label => label.textContent)"))
+        self.assertEqual(shown, rows - set(page.evaluate("[...offered.keys()]")))
+
+    def test_a_worker_that_does_not_start_is_said(self):
+        page = self.small()
+        own = page.evaluate("document.getElementById('worker').textContent")
+        page.evaluate("(() => { stopWorker(); globalThis.ownModule = module; module = new WebAssembly.Module(new Uint8Array([0, 97, 115, 109, 1, 0, 0, 0])); })()")
+        self.assertIn("the simulator ended", self.refused(page, "ask('lists', {})"))
+        page.evaluate("(() => { module = ownModule; document.getElementById('worker').textContent = JSON.stringify('throw new Error(\"no start\")'); })()")
+        self.assertIn("no start", self.refused(page, "ask('lists', {})"))
+        page.evaluate("(() => { document.getElementById('worker').textContent = %s; return commit(); })()" % json.dumps(own))
+        self.finished(page)
+        self.assertEqual(self.error(page), "")
 
 
 if __name__ == "__main__":
