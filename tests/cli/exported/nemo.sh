@@ -1,6 +1,6 @@
 # small: wlb, for NeMo's Megatron-Bridge (main of 2026-08-22, 067f987df)
 # use: run_recipe.py --recipe YOUR_MODELS_RECIPE "${OVERRIDES[@]}"; the recipe has the model's shape
-# 8 GPUs; simulated: 0.119 s per step of 54,613 tokens, 54238 tokens/s/GPU
+# 8 GPUs; simulated: 0.119 s per step of 54,613 tokens, 54404 tokens/s/GPU
 # that includes what is not expressed (below); the flags alone: no figure is known, because your own data loader packs documents and masks them
 # cannot be expressed: policy wlb (queues 2, max_tokens 32768): the dataset cuts documents into windows in data order; nearest: its micro-batches, as equipoise.loader (Python) or plan.json of `study --out` give them
 # cannot be expressed: shard adaptive: packed documents are cut each into 2 x CP chunks (thd_get_partitioned_indices); nearest: per-document, by a dataset that packs (dataset.offline_packing_specs); else per-sequence, where documents see each other

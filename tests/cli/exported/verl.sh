@@ -1,6 +1,6 @@
 # small: wlb, for verl (0.9.1)
 # use: python3 -m verl.trainer.main_ppo "${OVERRIDES[@]}" with your data and model; actor.megatron.* with --config-name=ppo_megatron_trainer; batch sizes are of rollout.n 1
-# 8 GPUs; simulated: 0.119 s per step of 54,613 tokens, 54238 tokens/s/GPU
+# 8 GPUs; simulated: 0.119 s per step of 54,613 tokens, 54404 tokens/s/GPU
 # that includes what is not expressed (below); the flags alone: no figure is known, because even karmarkar-karp, per-document, is not what they say: parallel.context_comm all-gather: FSDP has Ulysses, Megatron a ring
 # cannot be expressed: policy wlb (queues 2, max_tokens 32768): micro-batches are those of use_dynamic_bsz: largest differencing up to ppo_max_token_len_per_gpu; nearest: karmarkar-karp, which is a row of a study to compare with
 # cannot be expressed: shard adaptive: FSDP's Ulysses shards nothing, Megatron cuts each document into 2 x CP chunks; nearest: per-document with Megatron
