@@ -19,12 +19,6 @@
 namespace equipoise {
 namespace {
 
-#ifdef NDEBUG
-constexpr bool kAlwaysVerify = false;
-#else
-constexpr bool kAlwaysVerify = true;
-#endif
-
 void verify(const Policy& policy, const PackingProblem& problem, const Plan& plan, std::int64_t limit) {
   PlanLimits limits;
   limits.micro_batch_tokens = limit;
@@ -77,6 +71,14 @@ bool cuts_documents(const Batches& batches) {
 
 }  // namespace
 
+bool is_verified([[maybe_unused]] const PackOptions& options) {
+#ifdef NDEBUG
+  return options.verify;
+#else
+  return true;
+#endif
+}
+
 Plan make_plan(const Policy& policy, const PackingProblem& problem) {
   if (problem.options.documents_per_step > 0 && problem.options.global_tokens == 0) {
     PackOptions options = problem.options;
@@ -90,7 +92,7 @@ Plan make_plan(const Policy& policy, const PackingProblem& problem) {
     shortened = without_oversize(problem.batches, limit, problem.options.oversize, policy.name, dropped);
   const PackingProblem placeable{shortened ? *shortened : problem.batches, problem.options, problem.workload};
 
-  const bool verifies = kAlwaysVerify || problem.options.verify, sinks = problem.sink != nullptr;
+  const bool verifies = is_verified(problem.options), sinks = problem.sink != nullptr;
   std::vector<Step> taken;  // by the sink, for the validator
   using Clock = std::chrono::steady_clock;
   auto begin = Clock::now();

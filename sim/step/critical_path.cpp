@@ -89,7 +89,8 @@ class PathTracer {
   static const OpResult::Bucket* ending_at(const std::vector<OpResult::Bucket>& buckets, Picoseconds time,
                                            Picoseconds lost) {
     for (const OpResult::Bucket& b : buckets)
-      if (b.end == time && (b.start < b.end || (lost > 0 && b.start == b.filled + lost))) return &b;
+      if (b.end == time && (b.start < b.end || (lost > 0 && b.last_lane >= 0 && b.start == b.filled + lost)))
+        return &b;
     return nullptr;
   }
 

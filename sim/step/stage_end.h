@@ -55,7 +55,8 @@ void run_stage_end(const StageEnd& end, StageEndRun& run, std::span<OpResult::Bu
   for (; !run.running && run.next_bucket < run.order.size(); ++run.next_bucket) {
     const std::size_t k = run.order[run.next_bucket];
     if (run.missing[k] > 0) return;
-    const Picoseconds lost = run.next_bucket + 1 == run.order.size() ? end.lost : 0;
+    const bool is_last = run.next_bucket + 1 == run.order.size() && buckets[k].last_lane >= 0;
+    const Picoseconds lost = is_last ? end.lost : 0;
     buckets[k].start = std::max(run.busy, buckets[k].filled + lost);
     buckets[k].end = launch.bucket(k, buckets[k].start);
     run.running = buckets[k].end == kUnknown;

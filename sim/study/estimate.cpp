@@ -64,7 +64,8 @@ double figures_bytes(const RowSize& row, const RunStudyOptions& options) {
 // a search have whole plans.
 double planning_bytes(const RowSize& row, const PolicyRun& run, const RunStudyOptions& options) {
   const Policy& policy = run.policy();
-  if (!policy.streams) return plan_bytes(row) + 2.0 * sizeof(Slice) * row.plan.slices;
+  if (!policy.streams || is_verified(run.pack))
+    return plan_bytes(row) + 2.0 * sizeof(Slice) * row.plan.slices;
   PackOptions sized = run.pack;  // as when the search begins, after sizes were derived
   sized.bucket_size = std::max<std::int64_t>(1, sized.bucket_size);
   if (options.jobs == 0 || policy.search.is_open_in(sized)) return plan_bytes(row);

@@ -867,7 +867,10 @@ void Search::go_on() {
   static constexpr void (Search::*kPhases[])() = {
       &Search::probe_degrees, &Search::compare_policies, &Search::probe_layouts, &Search::try_rows,
       &Search::move_on,       &Search::try_others,       &Search::run_the_rest};
-  for (; phase_ < std::size(kPhases); ++phase_) (this->*kPhases[phase_])();
+  for (const auto phase : std::span(kPhases).subspan(phase_)) {
+    (this->*phase)();
+    ++phase_;
+  }
 }
 
 // In its own order. If half of the minutes are over before every policy is compared, the missing ones come

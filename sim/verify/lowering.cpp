@@ -312,7 +312,7 @@ class Lowering final : public OpSink {
         add(task, OpName::dp_reduce, Stream::dp, t);
         if (!end.bucket_bytes.empty()) origin_[task].bytes = end.bucket_bytes[k];
         TaskId full = task;
-        if (end.lost > 0 && k == order.back()) {
+        if (end.lost > 0 && k == order.back() && bucket_run.last_lane >= 0) {
           full = builder_.add_task(builder_.add_stream(static_cast<int>(t)), end.lost);
           add(full, OpName::taken_sms, Stream::compute, t, true);
           builder_.add_dependency(full, task);

@@ -11,6 +11,7 @@
 #include <new>
 #include <optional>
 
+#include "policies/policy.h"
 #include "sim/study/estimate.h"
 #include "sim/study/run_study.h"
 #include "sim/study/study_inputs.h"
@@ -119,7 +120,8 @@ TEST_CASE("The memory of a run with contention is estimated within a factor of t
   check_memory(file, options_of(Fidelity::op, true));
 }
 
-TEST_CASE("A step of a long study takes memory for its figures, not for its documents") {
+TEST_CASE("A step of a long study takes memory for its figures, not for its documents" *
+          doctest::skip(is_verified(PackOptions()))) {
   for (const std::string policy : {"plain", "wlb-llm", "lpt"}) {
     CAPTURE(policy);
     nlohmann::json file = with_policy({{"name", policy}});

@@ -275,7 +275,7 @@ TEST_CASE("A sweep's table has a line for every case and policy, and the reasons
   // reasons, what was priced.
   CHECK(lines == 1 + 3 + 3 + 2 + 3 + 1);
   CHECK(text.find("batch.steps=4: note: tokens per step differ") != std::string::npos);
-  CHECK(text.find("profile h100-sxm; framework megatron: GEMM x") != std::string::npos);
+  CHECK(text.find("profile h100-sxm. Framework megatron: GEMM x") != std::string::npos);
   CHECK(text.find("batch.steps=9: wlb-llm is refused: trace: too short\n") != std::string::npos);
 }
 
