@@ -71,14 +71,6 @@ bool cuts_documents(const Batches& batches) {
 
 }  // namespace
 
-bool is_verified([[maybe_unused]] const PackOptions& options) {
-#ifdef NDEBUG
-  return options.verify;
-#else
-  return true;
-#endif
-}
-
 Plan make_plan(const Policy& policy, const PackingProblem& problem) {
   if (problem.options.documents_per_step > 0 && problem.options.global_tokens == 0) {
     PackOptions options = problem.options;

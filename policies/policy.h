@@ -162,10 +162,6 @@ const Policy& packing_policy(std::string_view name);
 // the returned plan has none. A policy that `streams` gives them to it while it packs.
 Plan make_plan(const Policy& policy, const PackingProblem& problem);
 
-// Whether the validator checks the plan: with options.verify and in debug builds. It needs all steps, so that
-// nothing streams then.
-bool is_verified(const PackOptions& options);
-
 // The order of micro-batches in a lane is an option of every policy.
 //
 // as_packed keeps the plan's order. descending sorts stably by W (the sum over slices). bell takes the even

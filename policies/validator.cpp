@@ -261,4 +261,12 @@ std::optional<std::string> plan_violation(const Batches& batches, const Plan& pl
   return Validator(batches, plan, limits).run();
 }
 
+bool is_verified([[maybe_unused]] const PackOptions& options) {
+#ifdef NDEBUG
+  return options.verify;
+#else
+  return true;
+#endif
+}
+
 }  // namespace equipoise

@@ -35,4 +35,8 @@ struct PlanLimits {
 // after --oversize; plan.dropped may hold tokens that are not in them.
 std::optional<std::string> plan_violation(const Batches& batches, const Plan& plan, const PlanLimits& limits);
 
+// Whether make_plan checks the plan: with options.verify and in debug builds. It needs all steps, so that
+// nothing streams then.
+bool is_verified(const PackOptions& options);
+
 }  // namespace equipoise

@@ -5,6 +5,7 @@
 
 #include "policies/policy.h"
 #include "policies/steps.h"
+#include "policies/validator.h"
 #include "sim/metrics/step_figures.h"
 #include "sim/study/read/policy_run.h"
 #include "sim/study/row/simulate.h"

@@ -11,7 +11,7 @@
 #include <new>
 #include <optional>
 
-#include "policies/policy.h"
+#include "policies/validator.h"
 #include "sim/study/estimate.h"
 #include "sim/study/run_study.h"
 #include "sim/study/study_inputs.h"
