@@ -19,6 +19,7 @@
 #include <span>
 #include <string>
 
+#include "policies/options.h"
 #include "policies/plan.h"
 #include "policies/policy.h"
 
