@@ -47,7 +47,7 @@ double plan_text_bytes(const RowSize& row) {
 // contention it has the times of a step for each GPU.
 double simulation_bytes(const RowSize& row, const StepSettings& settings) {
   const double context = row.layout.context, data = row.layout.data;
-  double of_micro_batch = 1500 + 700 * context + 70 * row.stages;
+  double of_micro_batch = 3200 + 700 * context + 70 * row.stages;  // its costs are by kind of layer
   if (settings.fidelity == Fidelity::op) of_micro_batch += data * (6000 + 1200 * context + 100 * row.stages);
   if (settings.op.contention)
     of_micro_batch +=

@@ -184,6 +184,7 @@ TEST_CASE(
     for (StageEnd& end : program.ends) {
       for (Picoseconds& duration : end.buckets) duration *= 7;
       for (Picoseconds& duration : end.durations) duration *= 7;
+      end.lost *= 7;
     }
     CHECK(run(program).makespan == 7 * once);
 
