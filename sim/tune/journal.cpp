@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <limits>
 #include <system_error>
 
@@ -15,15 +16,15 @@ using nlohmann::json;
 
 namespace {
 
-json line_of(std::size_t n, Point point, const Trial& trial) {
-  json line = {{"n", n},
-               {"layout", point.layout},
+json line_of(std::optional<std::size_t> n, Point point, const Trial& trial) {
+  json line = {{"layout", point.layout},
                {"row", point.row},
                {"outcome", kOutcomeNames[at(trial.outcome)]},
                {"seconds_per_token", trial.seconds_per_token},
                {"expected", trial.expected},
                {"steps", trial.steps},
                {"planned", trial.planned}};
+  if (n) line["n"] = *n;
   if (trial.batches > 0) line["batches"] = trial.batches;
   if (trial.limit < std::numeric_limits<double>::infinity()) line["limit"] = trial.limit;
   if (!trial.least.empty()) line["least"] = trial.least;
@@ -50,13 +51,21 @@ Trial trial_of(const json& line, const std::string& where) {
   return trial;
 }
 
-JournalEntry into(std::vector<Tried>& tried) {
-  return [&tried](const json& node, const std::string& where) {
-    if (node.at("n").get<std::size_t>() != tried.size())
-      throw UserError(where, ": n: expected ", tried.size());
-    tried.push_back({{node.at("layout").get<std::uint32_t>(), node.at("row").get<std::uint32_t>()},
-                     trial_of(node, where)});
+JournalEntry into(std::vector<Tried>& in_order, std::vector<Tried>& others) {
+  return [&](const json& node, const std::string& where) {
+    const bool has_number = node.contains("n");
+    if (has_number && node["n"].get<std::size_t>() != in_order.size())
+      throw UserError(where, ": n: expected ", in_order.size());
+    const Point point{node.at("layout").get<std::uint32_t>(), node.at("row").get<std::uint32_t>()};
+    (has_number ? in_order : others).push_back({point, trial_of(node, where)});
   };
+}
+
+json read_trials(const std::string& path, std::vector<Tried>& tried) {
+  std::vector<Tried> others;
+  json asked = read_line_journal(path, kTuneJournalKind, into(tried, others)).asked;
+  std::ranges::move(others, std::back_inserter(tried));
+  return asked;
 }
 
 // First sets a journal of the same search with another budget aside.
@@ -71,7 +80,7 @@ KnownTrials tried_with_another_budget(const std::string& path, const json& asked
     const std::string name = aside ? path + suffix : path;
     if (!has_whole_line(name)) continue;
     std::vector<Tried> tried;
-    const json of = read_line_journal(name, kTuneJournalKind, into(tried)).asked;
+    const json of = read_trials(name, tried);
     if (but_budget(of) != but_budget(asked) || (!aside && of == asked)) continue;
     known.add(std::move(tried));
     if (aside) {
@@ -92,7 +101,7 @@ KnownTrials tried_with_another_budget(const std::string& path, const json& asked
 
 JournalText read_journal(const std::string& path) {
   JournalText text;
-  text.asked = read_line_journal(path, kTuneJournalKind, into(text.tried)).asked;
+  text.asked = read_trials(path, text.tried);
   return text;
 }
 
@@ -126,7 +135,9 @@ std::vector<Point> KnownTrials::in_full() const {
 
 Journal::Journal(const std::string& path, const json& asked, bool resume)
     : earlier_(resume ? tried_with_another_budget(path, asked, kBefore) : KnownTrials()),
-      lines_(path, kTuneJournalKind, asked, resume, into(tried_)) {}
+      lines_(path, kTuneJournalKind, asked, resume, into(tried_, others_)) {
+  earlier_.add(std::move(others_));
+}
 
 // What a search with a larger budget found stays for the next one that resumes it.
 void Journal::close() const {
@@ -146,6 +157,10 @@ std::optional<Trial> Journal::find(std::size_t n, Point point, int batches, doub
   return tried_[n].trial;
 }
 
+std::optional<Trial> Journal::find(Point point, int batches, double limit) const {
+  return earlier_.find(point, batches, limit);
+}
+
 // There may be more `points` than trials.
 void Journal::add(std::size_t first, std::span<const Point> points, std::span<const Trial> trials) {
   std::string text;
@@ -154,6 +169,10 @@ void Journal::add(std::size_t first, std::span<const Point> points, std::span<co
     text += line_of(first + i, points[i], trials[i]).dump() + "\n";
   }
   if (!text.empty()) lines_.write(text);
+}
+
+void Journal::add(Point point, const Trial& trial) {
+  if (!earlier_.told(point, trial.batches)) lines_.write(line_of({}, point, trial).dump() + "\n");
 }
 
 }  // namespace equipoise

@@ -1,5 +1,6 @@
-// What a search has tried, in a file that survives when the process is killed: one line per candidate, in the
-// order of the search. A resumed search reads these results instead of trying again.
+// What a search has tried, in a file that survives when the process is killed: one line per trial. A resumed
+// search reads these results instead of trying again. Trials in the order of the search have their number;
+// a search whose time decided what it tried next has others, without a number.
 #pragma once
 
 #include <cstddef>
@@ -18,12 +19,12 @@
 namespace equipoise {
 
 inline constexpr const char* kTuneJournal = "tune.journal";  // in --out
-inline constexpr JournalKind kTuneJournalKind = {"equipoise.tune-journal/4", "equipoise tune", "search",
+inline constexpr JournalKind kTuneJournalKind = {"equipoise.tune-journal/5", "equipoise tune", "search",
                                                  "study, space, options or files"};
 
 struct JournalText {
   nlohmann::json asked;
-  std::vector<Tried> tried;  // in the order of the search
+  std::vector<Tried> tried;  // those in the order of the search come first
 };
 // Throws UserError, which names the line that no search wrote.
 JournalText read_journal(const std::string& path);
@@ -53,15 +54,20 @@ class Journal {
   // The result of the search's trial number `n` under `limit`, if an earlier run has it. Throws UserError if
   // that number is another candidate's.
   [[nodiscard]] std::optional<Trial> find(std::size_t n, Point point, int batches, double limit) const;
+  // The result of a trial outside the search's order, if an earlier run shows it.
+  [[nodiscard]] std::optional<Trial> find(Point point, int batches, double limit) const;
   // Marks the search as ended.
   void close() const;
   // Appends the results of trials `first` and on, as lines that survive the process.
   void add(std::size_t first, std::span<const Point> points, std::span<const Trial> trials);
+  // Appends the result of a trial outside the search's order.
+  void add(Point point, const Trial& trial);
 
  private:
   static constexpr const char* kBefore = ".before";
-  KnownTrials earlier_;       // from runs with another budget
-  std::vector<Tried> tried_;  // from an earlier run of this search
+  KnownTrials earlier_;        // from runs with another budget, then also `others_`
+  std::vector<Tried> tried_;   // from an earlier run of this search, in its order
+  std::vector<Tried> others_;  // from that run, outside its order
   LineJournal lines_;
 };
 

@@ -202,7 +202,7 @@ class Search {
   void go_on();
   void search_in_order(const std::atomic<bool>* stop);
   void compare_in_shares();
-  void try_in_shares(const std::vector<Point>& points);
+  void try_in_shares(std::vector<Point> points);
   void run_best_of_few(const std::atomic<bool>* stop);
   void try_all(const std::vector<Point>& points, std::int64_t budget, Share share = {},
                bool moves_on = false);
@@ -224,6 +224,7 @@ class Search {
   void try_one(Batch& batch, std::size_t i, const TrialLimits& limits);
   bool has_all_the_time(const Batch& batch);
   [[nodiscard]] std::optional<Trial> known_trial(std::size_t n, Point point, int batches, double limit) const;
+  void record(const Batch& batch);
   void keep(Batch batch);
   void replace(std::size_t place, Trial trial);
   bool is_proven_slower(std::size_t place);
@@ -260,6 +261,7 @@ class Search {
   const StudyInputs& inputs_;
   SearchOptions options_;
   Journal* journal_;
+  bool in_order_ = true;  // false: time decided what is tried next, so that a resumed search may differ
   std::optional<TimeLimit> time_, until_compared_;  // of a search that minutes bound; no shard has the second
   std::size_t phase_ = 0;                           // the phase of go_on that runs
   std::vector<LayoutFacts> facts_;
@@ -297,11 +299,6 @@ std::string priced_alike(const LayoutChoice& layout) {
 bool spreads_documents(const PolicyRun& row) {
   constexpr std::string_view kSpread[] = {"plain", "fixed-greedy", "wlb", "chunkflow"};
   return std::ranges::count(kSpread, row.policy().name) > 0 && !row.rule().places_documents;
-}
-
-// Whether packing simulates or branches.
-bool packs_slowly(const PolicyRun& row) {
-  return row.policy().search.is_open_in(row.pack) || row.policy().name == "flexsp" || row.leaves_open();
 }
 
 bool may_cut(const RowChoice& row) {
@@ -375,7 +372,7 @@ void Search::look_at_layouts() {
       // A row's own recompute, and what hbp finds for each of its groups.
       recomputes = row.has_recompute || row.policy().derives == Derives::groups;
       exchanges = spreads_documents(row) && !row.context_comm;
-      slow = packs_slowly(row);
+      slow = row.packs_slowly();
       if (row.context_comm) cuts_.back() = 1;  // since bounds on pairs assume the layout's own form
     } catch (const UserError&) {
     }
@@ -419,7 +416,9 @@ bool Search::may_run(Point point, std::size_t rung) const {
 std::optional<Trial> Search::known_trial(std::size_t n, Point point, int batches, double limit) const {
   if (options_.only_known) return options_.known->told(point, batches);
   if (journal_ != nullptr)
-    if (std::optional<Trial> known = journal_->find(n, point, batches, limit)) return known;
+    if (std::optional<Trial> known =
+            in_order_ ? journal_->find(n, point, batches, limit) : journal_->find(point, batches, limit))
+      return known;
   return options_.known != nullptr ? options_.known->find(point, batches, limit) : std::nullopt;
 }
 
@@ -492,12 +491,20 @@ void Search::try_batch(const std::vector<Point>& points, std::size_t rung) {
   if (stopped) throw Interrupted();
 }
 
-// Keeps finished trials. A journal has them in order, up to the first unfinished one.
+// A journal numbers trials up to the first unfinished one, while the search keeps to its order.
+void Search::record(const Batch& batch) {
+  if (journal_ == nullptr) return;
+  const auto whole = static_cast<std::size_t>(std::ranges::find(batch.done, 0) - batch.done.begin());
+  const std::size_t numbered = in_order_ ? whole : 0;
+  journal_->add(static_cast<std::size_t>(result_.trials), batch.points,
+                std::span(batch.trials).first(numbered));
+  for (std::size_t i = numbered; i < batch.points.size(); ++i)
+    if (batch.done[i] != 0) journal_->add(batch.points[i], batch.trials[i]);
+}
+
+// Keeps finished trials.
 void Search::keep(Batch batch) {
-  const auto first = static_cast<std::size_t>(result_.trials);
-  const auto whole = std::ranges::find(batch.done, 0) - batch.done.begin();
-  if (journal_ != nullptr)
-    journal_->add(first, batch.points, std::span(batch.trials).first(static_cast<std::size_t>(whole)));
+  record(batch);
   for (std::size_t i = 0; i < batch.points.size(); ++i) {
     if (batch.done[i] == 0) continue;
     ++result_.trials;
@@ -611,8 +618,9 @@ void Search::move_on() {
 // Where the budget reached every candidate: those that few steps dropped run in full, too, or their bounds
 // prove them slower. Of what others tried, all that is known.
 void Search::run_the_rest() {
-  for (std::uint32_t r = 0; r < candidates_.rows.size(); ++r)
-    if (!options_.only_known && !is_reached(r)) return;
+  if (!options_.only_known)
+    for (std::uint32_t r = 0; r < candidates_.rows.size(); ++r)
+      if (!is_reached(r)) return;
   if (options_.only_known) {
     std::vector<Point> points = options_.known->in_full();
     std::erase_if(points, [&](const Point& point) { return is_decided(point); });
@@ -874,13 +882,13 @@ void Search::go_on() {
 }
 
 // In its own order. If half of the minutes are over before every policy is compared, the missing ones come
-// before the rest. A continued search has these trials at another place, so no journal has them or the rest.
+// before the rest.
 void Search::search_in_order(const std::atomic<bool>* stop) {
   try {
     go_on();
   } catch (const Interrupted&) {
     if (!time_ || time_->over() || (stop != nullptr && *stop)) throw;
-    journal_ = nullptr;
+    in_order_ = false;
     options_.run.stop = &time_->over();
     compare_in_shares();
     go_on();
@@ -907,14 +915,15 @@ void Search::compare_in_shares() {
       if (!is_bounded(point) && seen.insert(policy_of(point.row)).second)
         (nowhere.erase(policy_of(point.row)) > 0 ? first : others).push_back(point);
   }
-  try_in_shares(first);
-  try_in_shares(others);
+  try_in_shares(std::move(first));
+  try_in_shares(std::move(others));
 }
 
 // As many at once as there are threads. Each has an equal share of the time that is left, which a slow one
 // cannot take from the others.
-void Search::try_in_shares(const std::vector<Point>& points) {
+void Search::try_in_shares(std::vector<Point> points) {
   const auto threads = static_cast<std::size_t>(std::max(1, options_.run.jobs));
+  points.resize(std::min(points.size(), at(options_.budget) - result_.tried.size()));
   for (std::size_t i = 0; i < points.size() && !time_->over(); i += threads) {
     const std::size_t left = points.size() - i, count = std::min(threads, left);
     const auto first = points.begin() + static_cast<std::ptrdiff_t>(i);
@@ -932,7 +941,7 @@ void Search::try_in_shares(const std::vector<Point>& points) {
 // After the time is over, where no candidate ran on all steps: the fastest on few do, until one of them has.
 void Search::run_best_of_few(const std::atomic<bool>* stop) {
   if (!best_.empty()) return;
-  journal_ = nullptr;  // a continued search comes to it later
+  in_order_ = false;
   options_.run.stop = stop;
   std::vector<std::pair<double, std::size_t>> ran;
   for (std::size_t place = 0; place < result_.tried.size(); ++place)

@@ -184,6 +184,27 @@ TEST_CASE("a search whose time is over has tried every policy, and one candidate
   CHECK(found.not_compared.empty());
 }
 
+TEST_CASE("a journal has the trials that time put out of order, and a resumed search finds them") {
+  const test::Scratch folder;
+  const std::string path = folder.path("tune.journal");
+  std::int64_t trials = 0;
+  {
+    Journal journal(path, nullptr, false);
+    trials = halved_case().find(waiting({{5, 0.55}, {7, 1.05}}), &journal).trials;
+  }
+  CHECK(std::ssize(read_journal(path).tried) == trials);
+  Journal journal(path, nullptr, true);
+  const SearchResult all = halved_case().find({}, &journal);
+  CHECK(all.complete());
+  CHECK(all.trials - all.ran == trials);
+}
+
+TEST_CASE("shares of the time obey the budget") {
+  SearchOptions options = waiting({{5, 0.55}});
+  options.budget = 6;
+  CHECK(halved_case().find(options).tried.size() == 6);
+}
+
 TEST_CASE("after half of its time a search compares policies and goes on in its order, a shard goes on") {
   SearchOptions options = waiting({{5, 0.55}});
   const SearchResult found = halved_case().find(options);
