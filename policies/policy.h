@@ -144,6 +144,7 @@ struct Policy {
   bool packs_for_time = false;    // its row shows the gap to a lower bound on the time of any plan
   bool pads_documents = false;    // pads each document to the longest of its micro-batch
   bool streams = false;           // makes its steps one after the other (add_step), not all at the end
+  bool solves = false;            // runs a solver, which takes far longer than a heuristic
   // Sizes that may be auto, each tried inside those before it. All are where a study gives none of them.
   std::span<const TriedSize> tried = {};
   // Options that size micro-batches, in the order in which smaller values should be tried to save memory.

@@ -164,6 +164,12 @@ constexpr Policy skrull_solved(Policy policy) {
   policy.plan = plan_skrull_solver;
   policy.hard_limit = skrull_solver_hard_limit;
   policy.streams = false;
+  policy.solves = true;
+  return policy;
+}
+
+constexpr Policy solving(Policy policy) {
+  policy.solves = true;
   return policy;
 }
 
@@ -204,10 +210,10 @@ constexpr Policy kPolicies[] = {
     // WLB-LLM.
     streaming(fixed_length("fixed-greedy", "Fixed-length: longest first to the least sum of len^2 with room",
                            plan_fixed_greedy, kFixedGreedyKeys)),
-    fixed_length("fixed-solver", "The same as an integer program: least largest sum of len^2",
-                 plan_fixed_solver, kFixedSolverKeys),
-    variable_length("varlen-solver", "WLB-LLM 4.2", "An integer program on work, started from wlb",
-                    plan_varlen_solver, kVarlenSolverKeys),
+    solving(fixed_length("fixed-solver", "The same as an integer program: least largest sum of len^2",
+                         plan_fixed_solver, kFixedSolverKeys)),
+    solving(variable_length("varlen-solver", "WLB-LLM 4.2", "An integer program on work, started from wlb",
+                            plan_varlen_solver, kVarlenSolverKeys)),
     searching(
         streaming(variable_length("wlb", "WLB-LLM Alg. 1",
                                   "Variable-length by work, outliers delayed in queues", plan_wlb, kWlbKeys)),
@@ -295,9 +301,9 @@ constexpr Policy kPolicies[] = {
               plan_hybrid_cp, kDegreeKeys, kWindow),
     by_degree("dynamic-cp", "Megatron-Core", "CP degree by load, documents packed a group, in rounds",
               plan_dynamic_cp, kDegreeKeys, kWindowCost),
-    limited_to<flexsp_hard_limit>(by_degree("flexsp", "FlexSP",
-                                            "One layout of CP groups a step, the slowest as fast as can be",
-                                            plan_flexsp, kFlexspKeys, kWindowCost)),
+    solving(limited_to<flexsp_hard_limit>(
+        by_degree("flexsp", "FlexSP", "One layout of CP groups a step, the slowest as fast as can be",
+                  plan_flexsp, kFlexspKeys, kWindowCost))),
 };
 
 template <class List>

@@ -203,10 +203,9 @@ async function findLayout() {
   drawInputs();
 }
 
-// Runs a case's rows: its baseline first, searches that take seconds last. draw(share, done) is called now and then.
+// Runs a case's rows: its baseline first, rows that pack slowly last. draw(share, done) is called now and then.
 async function runRows(number, { rows, baseline }, place, draw) {
-  const slow = ({ policy }) => (/equipoise|solver/.test(policy) ? 1 : 0);
-  const order = rows.map((row, i) => i).sort((a, b) => (rows[b].label === baseline) - (rows[a].label === baseline) || slow(rows[a]) - slow(rows[b]) || a - b);
+  const order = rows.map((row, i) => i).sort((a, b) => (rows[b].label === baseline) - (rows[a].label === baseline) || rows[a].slow - rows[b].slow || a - b);
   let drawn = performance.now();
   $("progress").hidden = false;
   for (const [done, i] of order.entries()) {
@@ -215,7 +214,7 @@ async function runRows(number, { rows, baseline }, place, draw) {
     await ask("run", { case: number, row: i });
     const all = done + 1 === order.length;
     const next = all ? null : rows[order[done + 1]];
-    if (all || performance.now() - drawn > kRedraw || slow(next) > slow(rows[i])) {
+    if (all || performance.now() - drawn > kRedraw || next.slow && !rows[i].slow) {
       await draw((done + 1) / order.length, all);
       drawn = performance.now();
     }

@@ -106,7 +106,7 @@ class Simulator {
     for (StudyCase& one : read_cases(study, kDefaultCases, kMemory)) {
       json rows = json::array();
       for (const PolicyRun& row : one.study.policies)
-        rows.push_back({{"label", row.label}, {"policy", row.name}});
+        rows.push_back({{"label", row.label}, {"slow", row.packs_slowly()}});
       opened.push_back({{"name", one.name}, {"rows", std::move(rows)}, {"baseline", one.study.baseline}});
       RunStudyOptions options = run_options(one.study.policies.size());
       std::string refused = one.study.impossible;

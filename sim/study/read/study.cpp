@@ -370,6 +370,10 @@ void note_all_keys(const json& file, Study& study) {
 
 }  // namespace
 
+bool PolicyRun::packs_slowly() const {
+  return leaves_open() || policy().solves || policy().search.is_open_in(pack);
+}
+
 const Policy& PolicyRun::policy() const {
   return has_plan_file() ? plan_policy() : packing_policy(name);
 }

@@ -103,6 +103,8 @@ struct PolicyRun {
   [[nodiscard]] bool leaves_open() const {
     return schedule_auto || virtual_pipeline_auto || !open_sizes.empty();
   }
+  // Whether packing simulates or solves, so that the row takes as long as many others.
+  [[nodiscard]] bool packs_slowly() const;
   [[nodiscard]] bool has_plan_file() const { return !plan_file.empty(); }
   [[nodiscard]] const Policy& policy() const;
   // The cost that prices a row's documents for packing: its own, else its policy's (specs: Skrull's Eq. 13
