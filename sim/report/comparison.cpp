@@ -185,13 +185,12 @@ SavedComparison compare_saved(const SavedResult& before, const SavedResult& afte
   found.same_documents = one.trace_origin == other.trace_origin && one.documents == other.documents &&
                          one.tokens == other.tokens;
   const std::size_t batches = found.same_documents ? std::min(one.batches, other.batches) : 0;
-  found.same_gpus = gpus_of(one) == gpus_of(other);
-  if (one.expected_error && other.expected_error &&
-      one.expected_error->nearest == other.expected_error->nearest)
-    found.expected_error = other.expected_error;
+  const bool one_kind = one.expected_error && other.expected_error &&
+                        one.expected_error->nearest == other.expected_error->nearest;
+  const auto expected_error = one_kind ? other.expected_error : std::nullopt;
   for (const PolicyResult& row : one.policies) {
     if (const PolicyResult* match = row_with_label(other, row.run.label))
-      found.rows.push_back(change_of(row, *match, batches, found.expected_error));
+      found.rows.push_back(change_of(row, *match, batches, expected_error));
     else
       found.rows.push_back({row.run.label, &row, nullptr, {}, "only in the first"});
   }
@@ -244,11 +243,13 @@ std::string titles(const SavedResult& before, const SavedResult& after) {
 
 // What the ratios are of, and what decides a tie.
 std::string ratio_note(const SavedResult& before, const SavedResult& after, const SavedComparison& found) {
-  std::string text =
-      found.same_documents
-          ? "Both runs trained the same documents: intervals are a paired bootstrap of their steps."
-          : "The runs trained other documents: ratios have no interval.";
-  if (!found.same_gpus)
+  std::string text = "Times are simulated.";
+  if (std::ranges::none_of(found.rows, [](const RowChange& row) { return row.ratio.ratio.has_value(); }))
+    return text;
+  text += found.same_documents
+              ? " Both runs trained the same documents: intervals are a paired bootstrap of their steps."
+              : " The runs trained other documents: ratios have no interval.";
+  if (gpus_of(before.result) != gpus_of(after.result))
     text += concatenated(" The first used ", counted(gpus_of(before.result), "GPU"), ", the second ",
                          gpus_of(after.result), ": ratios are per GPU.");
   const bool predicts =
@@ -272,7 +273,7 @@ std::string comparison_text(const SavedResult& before, const SavedResult& after,
   for (const std::size_t left : {1U, 2U}) settings.align_left(left);
   for (const Difference& d : found.differences) settings.add({d.key, d.before, d.after});
   text += found.differences.empty() ? "Their settings do not differ.\n" : settings.text();
-  return text + "(simulated. " + ratio_note(before, after, found) + ")\n";
+  return text + "(" + ratio_note(before, after, found) + ")\n";
 }
 
 ordered_json comparison_json(const SavedResult& before, const SavedResult& after,

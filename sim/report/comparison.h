@@ -37,8 +37,7 @@ struct Difference {
 struct SavedComparison {
   std::vector<RowChange> rows;
   std::vector<Difference> differences;
-  bool same_documents = false, same_gpus = false;
-  std::optional<ExpectedError> expected_error;  // of both; none if unknown or of two kinds
+  bool same_documents = false;
   std::string verdict;  // one sentence
 };
 
