@@ -59,6 +59,14 @@ void PlanCache::make_room() {
   }
 }
 
+std::string priced_alike(const LayoutChoice& layout) {
+  nlohmann::json keys = layout.keys;
+  for (const char* key :
+       {"parallel.pipeline", "parallel.virtual_pipeline", "parallel.data", "parallel.recompute", "schedule"})
+    keys.erase(key);
+  return keys.dump();
+}
+
 std::string plan_key(const std::string& alike, const RunModels& models, const PolicyRun& row) {
   if (row.policy().search.is_open_in(row.pack) || row.has_plan_file() || row.recompute_by_stage) return "";
   const PackOptions& pack = row.pack;

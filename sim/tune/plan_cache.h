@@ -17,6 +17,7 @@
 #include "sim/study/models.h"
 #include "sim/study/read/study.h"
 #include "sim/study/row/plan_row.h"
+#include "sim/tune/candidates.h"
 
 namespace equipoise {
 
@@ -49,6 +50,10 @@ class PlanCache {
   std::list<std::string> turns_;  // least recently asked for first
   std::int64_t slices_ = 0;
 };
+
+// The keys of a layout that price documents: not the pipeline's, and not recompute, which plan_key has by
+// row.
+std::string priced_alike(const LayoutChoice& layout);
 
 // What two candidates must have in common to share a plan: `alike`, the keys of the layout that price
 // documents, and the row as it was derived. Empty where a plan is the candidate's own: one from a file, or

@@ -6,7 +6,6 @@
 #include "sim/framework/framework_runs.h"
 #include "sim/study/models.h"
 #include "sim/study/study_inputs.h"
-#include "sim/tune/outcome.h"
 #include "sim/tune/search.h"
 
 namespace equipoise {
@@ -74,7 +73,8 @@ std::optional<ProposedLayout> proposed_layout(nlohmann::json file, std::int64_t 
   }
   if (found.ranking.empty()) return std::nullopt;
   const Tried& best = found.tried[found.ranking.front()];
-  return ProposedLayout{parallel_of(candidates.layouts[best.point.layout].keys), best.trial.seconds_per_token,
+  const LayoutChoice& choice = candidates.layouts[best.point.layout];
+  return ProposedLayout{parallel_of(choice.keys), choice.layout, best.trial.seconds_per_token,
                         inputs.profile.device().memory_bytes - best.trial.peak_bytes,
                         static_cast<std::int64_t>(found.tried.size())};
 }

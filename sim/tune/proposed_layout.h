@@ -7,11 +7,13 @@
 #include <optional>
 
 #include "sim/study/run_options.h"
+#include "sim/workload/layout.h"
 
 namespace equipoise {
 
 struct ProposedLayout {
   nlohmann::json parallel;       // of a study
+  Layout layout;                 // the same
   double seconds_per_token = 0;  // with plain packing, on few steps
   double free_bytes = 0;         // on the fullest GPU
   std::int64_t simulated = 0;    // layouts

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cmath>
 #include <deque>
 #include <map>
 #include <mutex>
@@ -14,13 +13,11 @@
 
 #include "policies/base/error.h"
 #include "policies/base/parallel.h"
-#include "policies/base/text.h"
-#include "policies/steps.h"
 #include "sim/study/read/policy_run.h"
-#include "sim/study/row/bound.h"
-#include "sim/study/row/plan_row.h"
+#include "sim/tune/forecast.h"
 #include "sim/tune/halving.h"
 #include "sim/tune/journal.h"
+#include "sim/tune/space_facts.h"
 #include "sim/tune/time_limit.h"
 
 namespace equipoise {
@@ -42,102 +39,6 @@ constexpr double kWithinReach = 1.25;
 constexpr std::int64_t kComparedAgain = 2;
 // The share of the minutes in which all policies are to be tried in the search's own order.
 constexpr double kUntilCompared = 0.5;
-// The assumed ratio of a layout's time to its estimate, if not even one probe ran.
-constexpr double kUnknownOverEstimate = 1.2;
-
-struct LayoutFacts {
-  // Least seconds per token of any row on it: [may drop or split documents][decides itself what it
-  // recomputes][sends the K and V of all documents round all CP ranks].
-  double bound[2][2][2] = {};
-  double estimate = 0;    // seconds per token, for the order of the search
-  bool has_room = true;   // whether every document fits, with the probe
-  std::string too_large;  // why its states do not fit
-};
-
-// What layouts take over their estimates, learned from those that were probed: a factor for each value of
-// each key and one for each set of degrees. They are fitted in turn, as logarithms; a factor of n layouts
-// counts n / (n + 1). So few probes tell of many layouts.
-class OverEstimate {
- public:
-  explicit OverEstimate(std::span<const LayoutChoice> layouts) {
-    std::set<std::string> keys;
-    for (const LayoutChoice& choice : layouts)
-      for (const auto& [key, value] : choice.keys.items()) keys.insert(key);
-    std::map<std::pair<std::string, std::string>, std::uint32_t> numbers;
-    const auto number = [&](const std::string& key, const std::string& value) {
-      return numbers.try_emplace({key, value}, static_cast<std::uint32_t>(numbers.size())).first->second;
-    };
-    for (const LayoutChoice& choice : layouts) {
-      const Layout& l = choice.layout;
-      std::vector<std::uint32_t>& of = traits_.emplace_back();
-      of.push_back(number("", nlohmann::json{l.tensor, l.context, l.pipeline, l.data, l.expert}.dump()));
-      for (const std::string& key : keys)
-        of.push_back(number(key, choice.keys.contains(key) ? choice.keys[key].dump() : ""));
-    }
-    factor_.assign(numbers.size(), 0);
-  }
-
-  // `over` has seconds over the estimate for tried candidates, by layout.
-  void learn(const std::vector<std::pair<std::uint32_t, double>>& over) {
-    if (over.empty()) return;
-    constexpr int kTurns = 8;
-    std::fill(factor_.begin(), factor_.end(), 0.0);
-    mean_ = 0;
-    for (const auto& [layout, times] : over) mean_ += std::log(times) / static_cast<double>(over.size());
-    std::vector<double> sum(factor_.size()), count(factor_.size());
-    for (int turn = 0; turn < kTurns; ++turn)
-      for (std::size_t c = 0; c < traits_.front().size(); ++c) {
-        std::fill(sum.begin(), sum.end(), 0.0);
-        std::fill(count.begin(), count.end(), 1.0);
-        for (const auto& [layout, times] : over) {
-          const std::uint32_t trait = traits_[layout][c];
-          sum[trait] += std::log(times) - log_of(layout) + factor_[trait];
-          ++count[trait];
-        }
-        for (const auto& [layout, times] : over)
-          factor_[traits_[layout][c]] = sum[traits_[layout][c]] / count[traits_[layout][c]];
-      }
-  }
-
-  [[nodiscard]] double of(std::uint32_t layout) const { return std::exp(log_of(layout)); }
-  [[nodiscard]] std::uint32_t degrees(std::uint32_t layout) const { return traits_[layout].front(); }
-
- private:
-  [[nodiscard]] double log_of(std::uint32_t layout) const {
-    double log = mean_;
-    for (const std::uint32_t trait : traits_[layout]) log += factor_[trait];
-    return log;
-  }
-
-  std::vector<std::vector<std::uint32_t>> traits_;  // by layout: its degrees, then its value of each key
-  std::vector<double> factor_;                      // by trait, as logarithms
-  double mean_ = std::log(kUnknownOverEstimate);
-};
-
-// Keeps the first `count` batches. If the batch with the longest document comes later, it replaces the last
-// one kept, so that a short trial already shows whether that document fits.
-StudyInputs first_batches(const StudyInputs& inputs, int count) {
-  StudyInputs few{inputs.profile, {}, inputs.documents, inputs.plans};
-  const auto longest = [](const GlobalBatch& batch) {
-    std::int64_t most = 0;
-    for (const Slice& slice : batch.slices) most = std::max(most, slice.tokens());
-    return most;
-  };
-  const Batches all = inputs.documents.batches;
-  std::size_t last = at(count) - 1;  // the last one kept
-  std::int64_t most = 0;
-  for (std::size_t b = 0; b < all.size(); ++b)
-    if (const std::int64_t own = longest(all[b]); own > most) {
-      most = own;
-      last = std::max(b, at(count) - 1);
-    }
-  few.documents.batches =
-      Batches(at(count), [all, last, end = at(count) - 1](std::size_t k) { return all[k < end ? k : last]; });
-  few.documents.tokens = 0;
-  for (const GlobalBatch& batch : few.documents.batches)
-    for (const Slice& slice : batch.slices) few.documents.tokens += slice.tokens();
-  return few;
-}
 
 class Search {
  public:
@@ -147,7 +48,9 @@ class Search {
         inputs_(inputs),
         options_(options),
         journal_(journal),
-        over_estimate_(candidates.layouts),
+        facts_(candidates, inputs, options.name,
+               options.most_delay == kInfinity && options.longest_delay == kInfinity),
+        forecast_(candidates, facts_),
         halving_(options.prune && options.budget > static_cast<std::int64_t>(options.keep)
                      ? inputs.documents.batches.size()
                      : 1,
@@ -158,7 +61,8 @@ class Search {
       plans_.emplace_back();
       if (batches > 0) few_.push_back(first_batches(inputs, batches));
     }
-    for (std::size_t b = 0; b < candidates.bases.size(); ++b) least_.emplace_back(StepBound::kNear);
+    place_.assign(candidates.layouts.size() * candidates.rows.size(), 0);
+    decided_.assign(place_.size(), 0);
   }
 
   SearchResult run() {
@@ -169,7 +73,7 @@ class Search {
       if (options_.share.is_all()) until_compared_.emplace(stop, kUntilCompared * options_.minutes);
     }
     try {
-      look_at_layouts();
+      price_layouts();
       if (until_compared_) options_.run.stop = &until_compared_->over();
       search_in_order(stop);
     } catch (const Interrupted&) {
@@ -182,16 +86,13 @@ class Search {
   }
 
  private:
-  void look_at_layouts();
-  void choose_probe();
+  void price_layouts();
   void probe_degrees();
   void probe_layouts();
   [[nodiscard]] std::int64_t probes() const;
   [[nodiscard]] std::optional<std::uint32_t> own_layout() const;
   [[nodiscard]] std::vector<Point> one_of_all_degrees() const;
   [[nodiscard]] std::vector<Point> most_promising_probes() const;
-  void learn_from_probes();
-  [[nodiscard]] bool probe_has_room(std::uint32_t layout) const;
   void try_rows();
   void try_others();
   void compare_policies();
@@ -232,23 +133,20 @@ class Search {
   [[nodiscard]] std::vector<std::string> not_compared() const;
   void show_progress();
   void rank();
-  [[nodiscard]] LayoutFacts facts_of(std::size_t layout) const;
   [[nodiscard]] double limit() const;
-  [[nodiscard]] double bound_of(Point point) const;
-  [[nodiscard]] double layout_foretold(std::uint32_t layout) const;
-  [[nodiscard]] double foretold(Point point) const;
-  [[nodiscard]] std::vector<std::uint32_t> layouts_foretold_best() const;
   [[nodiscard]] std::vector<Point> order_of_others() const;
   [[nodiscard]] bool is_decided(Point point) const { return decided_[index_of(point)] != 0; }
   // Whether nothing is left of the row on the layouts whose states fit.
   [[nodiscard]] bool is_reached(std::uint32_t row) const {
-    return std::ranges::all_of(order_, [&](std::uint32_t layout) { return is_decided({layout, row}); });
+    return std::ranges::all_of(facts_.order(), [&](std::uint32_t layout) {
+      return is_decided({layout, row});
+    });
   }
   [[nodiscard]] std::string policy_of(std::uint32_t row) const {
     return candidates_.rows[row].entry["name"].get<std::string>();
   }
   [[nodiscard]] Shared shared_by(std::uint32_t layout, std::size_t rung) {
-    return {&plans_[rung], alike_[layout], &least_[candidates_.layouts[layout].base]};
+    return {&plans_[rung], alike_[layout], &facts_.least_costs(layout)};
   }
   [[nodiscard]] const StudyInputs& inputs_of(std::size_t rung) const {
     return rung < few_.size() ? few_[rung] : inputs_;
@@ -264,144 +162,28 @@ class Search {
   bool in_order_ = true;  // false: time decided what is tried next, so that a resumed search may differ
   std::optional<TimeLimit> time_, until_compared_;  // of a search that minutes bound; no shard has the second
   std::size_t phase_ = 0;                           // the phase of go_on that runs
-  std::vector<LayoutFacts> facts_;
-  std::vector<std::uint32_t> order_;      // layouts, by estimate
+  SpaceFacts facts_;
+  Forecast forecast_;
   std::vector<char> decided_;             // by point: tried, or proven slower by its bound
   std::vector<std::uint32_t> place_;      // by point: one more than its place in result_.tried; 0 if none
-  std::vector<char> no_room_, as_probe_;  // by layout: its probe does not run; by row: nor would it
-  // By row: it may drop or split documents; its own recompute; it spreads all documents over the CP ranks.
-  std::vector<unsigned char> cuts_, recomputes_, exchanges_, slow_;
-  double pairs_ = 0;                                  // for all documents
-  std::vector<double> layout_seconds_, row_seconds_;  // per token; 0 if unknown
-  OverEstimate over_estimate_;
   Halving halving_;              // for places in result_.tried
   std::deque<StudyInputs> few_;  // by rung except the last: the study's first batches
-  std::uint32_t probe_ = 0, best_layout_ = 0;
+  std::uint32_t best_layout_ = 0;  // with the probe
   std::vector<double> best_;     // the `keep` lowest distinct seconds per token so far, ascending
   std::deque<PlanCache> plans_;  // by rung
-  mutable std::deque<SharedLeastCosts> least_;  // by base
   std::vector<std::string> alike_;              // by layout: what another must have in common to share a plan
   std::mutex showing_;
   std::int64_t being_tried_ = 0;  // finished new candidates of the running batch; guarded by showing_
   SearchResult result_;
 };
 
-// Documents cost the same whatever the pipeline is. The plan cache checks recompute by row.
-std::string priced_alike(const LayoutChoice& layout) {
-  nlohmann::json keys = layout.keys;
-  for (const char* key :
-       {"parallel.pipeline", "parallel.virtual_pipeline", "parallel.data", "parallel.recompute", "schedule"})
-    keys.erase(key);
-  return keys.dump();
-}
-
-// Whether a policy leaves all lanes on the layout's CP ranks and no document on one of them.
-bool spreads_documents(const PolicyRun& row) {
-  constexpr std::string_view kSpread[] = {"plain", "fixed-greedy", "wlb", "chunkflow"};
-  return std::ranges::count(kSpread, row.policy().name) > 0 && !row.rule().places_documents;
-}
-
-bool may_cut(const RowChoice& row) {
-  return row.entry.contains("oversize") && row.entry["oversize"] != "error";
-}
-
-// Whether the row may even out stages, by its own value or its preset's, on layouts that allow it.
-bool may_even_out(const RowChoice& row) {
-  const auto preset = std::ranges::find(presets(), row.entry["name"], &Preset::name);
-  return row.entry.value("stage_attention_exchange",
-                         preset != presets().end() && preset->stage_attention_exchange);
-}
-
-LayoutFacts Search::facts_of(std::size_t layout) const {
-  LayoutFacts facts;
-  const LayoutChoice& choice = candidates_.layouts[layout];
-  const Study study = candidate_study(candidates_, {static_cast<std::uint32_t>(layout), 0}, options_.name);
-  try {
-    const RunModels models(study, study.layout, inputs_.profile);
-    for (int stage = 0; stage < study.layout.pipeline; ++stage)
-      if (const double held = models.memory.fixed(stage).total(); held > models.memory.room_bytes()) {
-        facts.too_large = concatenated("stage ", stage, " holds ", static_cast<int>(held / kGiB),
-                                       " GiB before any micro-batch, of a GPU may be filled ",
-                                       static_cast<int>(models.memory.room_bytes() / kGiB), " GiB");
-        return facts;
-      }
-    // Bounds of a row without Skrull's placements hold for those with them: exchanges are excluded.
-    const StepBound bound(models, study.policies.front(), true, least_[choice.base].of(models.costs));
-    // Of a row with its own recompute; without repeated parts of layers the same costs.
-    std::optional<RunModels> other_models;
-    std::optional<StepBound> other_bound;
-    if (study.layout.recompute == Recompute::selective || study.layout.recompute == Recompute::modules) {
-      Layout keeps_all = study.layout;
-      keeps_all.recompute = Recompute::none;
-      other_models.emplace(study, keeps_all, inputs_.profile);
-      other_bound.emplace(*other_models, study.policies.front(), true,
-                          least_[choice.base].of(other_models->costs));
-    }
-    const StepBound& keeping = other_bound ? *other_bound : bound;
-    const auto tokens = static_cast<double>(inputs_.documents.tokens);
-    const PackOptions& pack = study.policies.front().pack;
-    const double micro_batches = static_cast<double>(micro_batches_of_step(pack)) / pack.lanes;
-    const auto steps = static_cast<double>(inputs_.documents.batches.size());
-    facts.estimate = bound.even_estimate(tokens, pairs_, micro_batches, steps) / tokens;
-    for (const bool cuts : {false, true})
-      for (const bool exchanges : {false, true}) {
-        const double seen = cuts ? 0 : pairs_;
-        facts.bound[cuts][0][exchanges] = bound.even_seconds(tokens, seen, true, exchanges) / tokens;
-        facts.bound[cuts][1][exchanges] = keeping.even_seconds(tokens, seen, false, exchanges) / tokens;
-      }
-  } catch (const UserError&) {
-    // Its rows are refused one by one, with their reasons.
-  }
-  return facts;
-}
-
-void Search::look_at_layouts() {
-  const std::size_t layouts = candidates_.layouts.size();
-  facts_.resize(layouts);
+void Search::price_layouts() {
   for (const LayoutChoice& layout : candidates_.layouts) alike_.push_back(priced_alike(layout));
-  decided_.assign(layouts * candidates_.rows.size(), 0);
-  place_.assign(decided_.size(), 0);
-  layout_seconds_.assign(layouts, 0);
-  row_seconds_.assign(candidates_.rows.size(), 0);
-  for (std::uint32_t r = 0; r < candidates_.rows.size(); ++r) {
-    cuts_.push_back(may_cut(candidates_.rows[r]) || may_even_out(candidates_.rows[r]) ? 1 : 0);
-    bool recomputes = true, exchanges = false, slow = false;  // if it goes only with other layouts
-    try {
-      const Study study = candidate_study(candidates_, {0, r}, options_.name);
-      const PolicyRun& row = study.policies.front();
-      // A row's own recompute, and what hbp finds for each of its groups.
-      recomputes = row.has_recompute || row.policy().derives == Derives::groups;
-      exchanges = spreads_documents(row) && !row.context_comm;
-      slow = row.packs_slowly();
-      if (row.context_comm) cuts_.back() = 1;  // since bounds on pairs assume the layout's own form
-    } catch (const UserError&) {
-    }
-    recomputes_.push_back(recomputes ? 1 : 0);
-    exchanges_.push_back(exchanges ? 1 : 0);
-    slow_.push_back(slow ? 1 : 0);
+  facts_.price_layouts(options_.run);
+  for (const LayoutFacts& layout : facts_.layouts()) {
+    result_.too_large_layouts.push_back(layout.too_large);
+    if (!layout.too_large.empty()) result_.too_large += static_cast<std::int64_t>(candidates_.rows.size());
   }
-  pairs_ = visible_pairs(inputs_.documents, candidate_study(candidates_, {}, options_.name).model.reach());
-  choose_probe();
-  parallel_for(std::max(1, options_.run.jobs), layouts, [&](int, std::size_t i) {
-    end_if_stopped(options_.run);
-    facts_[i] = facts_of(i);
-    if (facts_[i].too_large.empty()) facts_[i].has_room = probe_has_room(static_cast<std::uint32_t>(i));
-  });
-  for (const LayoutFacts& facts : facts_) no_room_.push_back(facts.has_room ? 0 : 1);
-  result_.too_large_layouts.resize(layouts);
-  for (std::size_t i = 0; i < layouts; ++i) {
-    if (facts_[i].too_large.empty()) {
-      order_.push_back(static_cast<std::uint32_t>(i));
-      continue;
-    }
-    result_.too_large_layouts[i] = facts_[i].too_large;
-    result_.too_large += static_cast<std::int64_t>(candidates_.rows.size());
-  }
-  std::ranges::stable_sort(order_, {}, [&](std::uint32_t i) { return facts_[i].estimate; });
-}
-
-double Search::bound_of(Point point) const {
-  return facts_[point.layout].bound[cuts_[point.row]][recomputes_[point.row]][exchanges_[point.row]];
 }
 
 double Search::limit() const {
@@ -519,7 +301,7 @@ void Search::keep(Batch batch) {
     double seconds = 0;
     if (trial.outcome == Outcome::ok || trial.outcome == Outcome::dropped) seconds = trial.seconds_per_token;
     if (trial.outcome == Outcome::slower) seconds = trial.expected;  // it keeps its rank among the fastest
-    halving_.ran(place - 1, batch.rung, seconds, slow_[point.row] != 0);
+    halving_.ran(place - 1, batch.rung, seconds, facts_.row(point.row).packs_slowly);
     const bool is_ok = trial.outcome == Outcome::ok;
     replace(place - 1, std::move(trial));
     if (is_ok) keep_best(place - 1, std::move(batch.rows[i]));
@@ -536,7 +318,7 @@ void Search::replace(std::size_t place, Trial trial) {
 // Ends a candidate that ran on few steps where its bound says that it cannot come among the best.
 bool Search::is_proven_slower(std::size_t place) {
   const Point point = result_.tried[place].point;
-  const double least = bound_of(point);
+  const double least = facts_.bound_of(point);
   if (!(least > limit())) return false;
   Trial trial;
   trial.outcome = Outcome::slower;
@@ -558,7 +340,7 @@ void Search::keep_best(std::size_t place, std::shared_ptr<const PolicyResult> ro
 }
 
 bool Search::is_bounded(Point point) {
-  if (!(bound_of(point) > limit())) return false;
+  if (!(facts_.bound_of(point) > limit())) return false;
   decided_[index_of(point)] = 1;
   ++result_.bounded;
   return true;
@@ -608,7 +390,8 @@ void Search::move_on() {
         if (may_run(point, rung + 1) && !is_proven_slower(place))
           points.push_back(point);
         else  // it keeps its rank among the fastest
-          halving_.ran(place, rung + 1, halving_.reached_by(place).seconds, slow_[point.row] != 0);
+          halving_.ran(place, rung + 1, halving_.reached_by(place).seconds,
+                       facts_.row(point.row).packs_slowly);
       }
       if (points.empty()) break;
       try_points(points, rung + 1);
@@ -643,20 +426,6 @@ void Search::run_the_rest() {
   }
 }
 
-// WLB-LLM's variable-length packing, whose micro-batches are as large as memory allows, so that it runs
-// wherever anything does; where tokens may not wait so, windows as they arrive; else the first row.
-void Search::choose_probe() {
-  const bool may_wait = options_.most_delay == kInfinity && options_.longest_delay == kInfinity;
-  const auto like_probe = [&](const RowChoice& row) {
-    const nlohmann::json& name = row.entry["name"];
-    return may_wait ? (name == "wlb-llm" || name == "wlb") && !row.entry.contains("max_tokens")
-                    : name == "plain" || name == "plain-4d";
-  };
-  for (const RowChoice& row : candidates_.rows) as_probe_.push_back(like_probe(row) ? 1 : 0);
-  const auto first = std::find(as_probe_.begin(), as_probe_.end(), 1);
-  probe_ = first == as_probe_.end() ? 0 : static_cast<std::uint32_t>(first - as_probe_.begin());
-}
-
 std::int64_t Search::probes() const {
   return std::min(options_.budget - options_.budget / 2,
                   std::max(kFewestProbes, options_.budget / kProbeShare));
@@ -665,7 +434,7 @@ std::int64_t Search::probes() const {
 // Tries one layout of each set of degrees.
 void Search::probe_degrees() {
   try_all(one_of_all_degrees(), (probes() + 1) / 2);
-  learn_from_probes();
+  forecast_.learn_layouts(result_.tried);
 }
 
 void Search::probe_layouts() {
@@ -674,29 +443,16 @@ void Search::probe_layouts() {
        !next.empty() && static_cast<std::int64_t>(result_.tried.size()) < most;
        next = most_promising_probes()) {
     try_all(next, most);
-    learn_from_probes();
+    forecast_.learn_layouts(result_.tried);
   }
   double best = kInfinity;
   for (const Tried& tried : result_.tried)
     if (const double seconds = tried.trial.expected;
-        tried.point.row == probe_ && seconds > 0 && seconds < best) {
+        tried.point.row == facts_.probe() && seconds > 0 && seconds < best) {
       best = seconds;
       best_layout_ = tried.point.layout;
     }
-  if (best == kInfinity && !order_.empty()) best_layout_ = order_.front();
-}
-
-void Search::learn_from_probes() {
-  std::vector<std::pair<std::uint32_t, double>> over;
-  for (const Tried& tried : result_.tried) {
-    if (tried.point.row != probe_) continue;
-    const double seconds = tried.trial.expected, estimate = facts_[tried.point.layout].estimate;
-    no_room_[tried.point.layout] = seconds <= 0 && tried.trial.outcome != Outcome::late ? 1 : 0;
-    if (seconds <= 0) continue;
-    layout_seconds_[tried.point.layout] = seconds;
-    if (estimate > 0) over.emplace_back(tried.point.layout, seconds / estimate);
-  }
-  over_estimate_.learn(over);
+  if (best == kInfinity && !facts_.order().empty()) best_layout_ = facts_.order().front();
 }
 
 // The study's own layout, which its user knows, where the space has it.
@@ -706,7 +462,7 @@ std::optional<std::uint32_t> Search::own_layout() const {
     const Layout own = parse_case(candidates_.study, options_.name).layout;
     const auto found = std::ranges::find(all, own, &LayoutChoice::layout);
     const auto place = static_cast<std::uint32_t>(found - all.begin());
-    if (found != all.end() && facts_[place].too_large.empty()) return place;
+    if (found != all.end() && facts_.layout(place).too_large.empty()) return place;
   } catch (const UserError&) {
     // A study may leave its layout to the space.
   }
@@ -719,87 +475,47 @@ std::vector<Point> Search::one_of_all_degrees() const {
   std::vector<Point> points;
   std::set<std::uint32_t> degrees;
   if (const auto own = own_layout()) {
-    degrees.insert(over_estimate_.degrees(*own));
-    points.push_back({*own, probe_});
+    degrees.insert(forecast_.degrees(*own));
+    points.push_back({*own, facts_.probe()});
   }
   for (const bool with_room : {true, false})
-    for (const std::uint32_t layout : order_)
-      if (facts_[layout].has_room == with_room && degrees.insert(over_estimate_.degrees(layout)).second)
-        points.push_back({layout, probe_});
+    for (const std::uint32_t layout : facts_.order())
+      if (facts_.layout(layout).has_room == with_room && degrees.insert(forecast_.degrees(layout)).second)
+        points.push_back({layout, facts_.probe()});
   return points;
 }
 
 std::vector<Point> Search::most_promising_probes() const {
   std::vector<Point> points;
-  for (const std::uint32_t layout : layouts_foretold_best()) {
+  for (const std::uint32_t layout : forecast_.layouts()) {
     if (points.size() == kLeastBatch) break;
-    if (!is_decided({layout, probe_})) points.push_back({layout, probe_});
+    if (!is_decided({layout, facts_.probe()})) points.push_back({layout, facts_.probe()});
   }
   return points;
 }
 
-bool Search::probe_has_room(std::uint32_t layout) const {
-  try {
-    const Study study = candidate_study(candidates_, {layout, probe_}, options_.name);
-    StudyRow row(study, inputs_.documents, &inputs_.profile, study.policies.front());
-    if (row.run.leaves_open()) return true;  // since each value has another schedule
-    derive_sizes(row, false);
-    if (row.no_room) return false;
-    const auto hard_limit = row.run.policy().hard_limit;
-    const std::int64_t most = hard_limit == nullptr ? 0 : hard_limit(row.run.pack);
-    return most == 0 || may_cut(candidates_.rows[probe_]) || most >= longest_of(inputs_.documents);
-  } catch (const UserError&) {
-    return true;  // it is refused with its reason when it is tried
-  }
-}
-
 void Search::try_rows() {
-  if (order_.empty()) return;
+  if (facts_.order().empty()) return;
   std::vector<Point> points;
   for (std::uint32_t r = 0; r < candidates_.rows.size(); ++r)
-    if (slow_[r] == 0) points.push_back({best_layout_, r});
+    if (!facts_.row(r).packs_slowly) points.push_back({best_layout_, r});
   try_all(points, options_.budget);
-  for (const Tried& tried : result_.tried)
-    if (tried.point.layout == best_layout_) row_seconds_[tried.point.row] = tried.trial.expected;
-}
-
-double Search::layout_foretold(std::uint32_t layout) const {
-  return layout_seconds_[layout] > 0 ? layout_seconds_[layout]
-                                     : over_estimate_.of(layout) * facts_[layout].estimate;
-}
-
-// In order of their foretold time; layouts without room come last.
-std::vector<std::uint32_t> Search::layouts_foretold_best() const {
-  std::vector<double> seconds(facts_.size());
-  for (const std::uint32_t layout : order_)
-    seconds[layout] = no_room_[layout] != 0 ? kInfinity : layout_foretold(layout);
-  std::vector<std::uint32_t> layouts = order_;
-  std::ranges::stable_sort(layouts, {}, [&](std::uint32_t i) { return seconds[i]; });
-  return layouts;
-}
-
-// Rows whose micro-batches are as large as memory allows find no more room than the probe did: they come
-// last.
-double Search::foretold(Point point) const {
-  if (no_room_[point.layout] != 0 && as_probe_[point.row] != 0) return kInfinity;
-  const double layout = layout_foretold(point.layout);
-  const double probe = row_seconds_[probe_], row = row_seconds_[point.row];
-  return probe > 0 && row > 0 ? layout * row / probe : layout * kUnknownOverEstimate;
+  forecast_.learn_rows(result_.tried, best_layout_);
 }
 
 // In order of their foretold time; rows that pack slowly come last, with the most promising layouts first.
 std::vector<Point> Search::order_of_others() const {
   std::vector<std::pair<double, Point>> fast;
-  for (const std::uint32_t layout : order_)
+  for (const std::uint32_t layout : facts_.order())
     for (std::uint32_t r = 0; r < candidates_.rows.size(); ++r)
-      if (!is_decided({layout, r}) && slow_[r] == 0)
-        fast.emplace_back(foretold({layout, r}), Point{layout, r});
+      if (!is_decided({layout, r}) && !facts_.row(r).packs_slowly)
+        fast.emplace_back(forecast_.seconds({layout, r}), Point{layout, r});
   std::stable_sort(fast.begin(), fast.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   std::vector<Point> points;
   for (const auto& [seconds, point] : fast) points.push_back(point);
-  for (const std::uint32_t layout : layouts_foretold_best())
+  for (const std::uint32_t layout : forecast_.layouts())
     for (std::uint32_t r = 0; r < candidates_.rows.size(); ++r)
-      if (slow_[r] != 0 && !is_decided({layout, r})) points.push_back({layout, r});
+      if (facts_.row(r).packs_slowly && !is_decided({layout, r})) points.push_back({layout, r});
   return points;
 }
 
@@ -845,12 +561,12 @@ std::vector<Point> Search::not_compared_on(std::uint32_t layout) const {
     const std::string policy = policy_of(r);
     if (place_[index_of({layout, r})] > 0) tried.insert(policy);
     if (is_decided({layout, r})) continue;
-    if (slow_[r] != 0) {
+    if (facts_.row(r).packs_slowly) {
       points.push_back({layout, r});
       continue;
     }
     const auto known = best_row.try_emplace(policy, r).first;
-    if (foretold({layout, r}) < foretold({layout, known->second})) known->second = r;
+    if (forecast_.seconds({layout, r}) < forecast_.seconds({layout, known->second})) known->second = r;
   }
   for (const auto& [policy, row] : best_row)
     if (!tried.contains(policy)) points.push_back({layout, row});
@@ -900,7 +616,7 @@ void Search::search_in_order(const std::atomic<bool>* stop) {
 void Search::compare_in_shares() {
   std::vector<std::uint32_t> layouts;
   for (const auto& [seconds, layout] : best_layouts()) layouts.push_back(layout);
-  if (layouts.empty()) layouts = layouts_foretold_best();
+  if (layouts.empty()) layouts = forecast_.layouts();
   layouts.resize(std::min(layouts.size(), kComparedLayouts));
   const std::vector<std::string> missing = not_compared();
   std::set<std::string> nowhere(missing.begin(), missing.end());
@@ -910,7 +626,7 @@ void Search::compare_in_shares() {
     for (std::uint32_t r = 0; r < candidates_.rows.size(); ++r)
       if (place_[index_of({layout, r})] > 0) seen.insert(policy_of(r));
     std::vector<Point> points = not_compared_on(layout);
-    std::ranges::stable_sort(points, {}, [&](Point point) { return foretold(point); });
+    std::ranges::stable_sort(points, {}, [&](Point point) { return forecast_.seconds(point); });
     for (const Point point : points)
       if (!is_bounded(point) && seen.insert(policy_of(point.row)).second)
         (nowhere.erase(policy_of(point.row)) > 0 ? first : others).push_back(point);
@@ -960,16 +676,16 @@ std::vector<std::string> Search::not_compared() const {
   for (const Tried& one : result_.tried) tried.insert(policy_of(one.point.row));
   std::vector<std::string> policies;
   for (std::uint32_t r = 0; r < candidates_.rows.size(); ++r)
-    if ((order_.empty() || !is_reached(r)) && tried.insert(policy_of(r)).second)
+    if ((facts_.order().empty() || !is_reached(r)) && tried.insert(policy_of(r)).second)
       policies.push_back(policy_of(r));
   return policies;
 }
 
 void Search::rank() {
-  if (order_.empty() && (result_.interrupted || result_.timed_out))
+  if (facts_.order().empty() && (result_.interrupted || result_.timed_out))
     result_.left = result_.candidates;  // no layout was examined
   // What the budget did not reach may still be proven slower than the best found.
-  for (const std::uint32_t layout : order_)
+  for (const std::uint32_t layout : facts_.order())
     for (std::uint32_t r = 0; r < candidates_.rows.size(); ++r)
       if (!is_decided({layout, r}) && !is_bounded({layout, r})) ++result_.left;
   result_.not_compared = not_compared();

@@ -270,6 +270,29 @@ std::optional<Trial> under_limit(const Trial& known, double limit) {
   return trial;
 }
 
+StudyInputs first_batches(const StudyInputs& inputs, int count) {
+  StudyInputs few{inputs.profile, {}, inputs.documents, inputs.plans};
+  const auto longest = [](const GlobalBatch& batch) {
+    std::int64_t most = 0;
+    for (const Slice& slice : batch.slices) most = std::max(most, slice.tokens());
+    return most;
+  };
+  const Batches all = inputs.documents.batches;
+  std::size_t last = at(count) - 1;  // the last one kept
+  std::int64_t most = 0;
+  for (std::size_t b = 0; b < all.size(); ++b)
+    if (const std::int64_t own = longest(all[b]); own > most) {
+      most = own;
+      last = std::max(b, at(count) - 1);
+    }
+  few.documents.batches =
+      Batches(at(count), [all, last, end = at(count) - 1](std::size_t k) { return all[k < end ? k : last]; });
+  few.documents.tokens = 0;
+  for (const GlobalBatch& batch : few.documents.batches)
+    for (const Slice& slice : batch.slices) few.documents.tokens += slice.tokens();
+  return few;
+}
+
 Trial try_candidate(const Study& study, const StudyInputs& inputs, const TrialLimits& limits,
                     const RunStudyOptions& options, const Shared& shared,
                     std::shared_ptr<const PolicyResult>* ran) {

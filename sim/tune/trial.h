@@ -64,6 +64,10 @@ struct TrialLimits {
   int batches = 0;  // the inputs have only so many of the study's batches; all if 0
 };
 
+// The study's first `count` batches. If the batch with the longest document comes later, it replaces the last
+// one kept, so that a short trial already shows whether that document fits.
+StudyInputs first_batches(const StudyInputs& inputs, int count);
+
 // The result under another limit, without running the candidate again; nothing where the known result does
 // not decide it.
 std::optional<Trial> under_limit(const Trial& known, double limit);

@@ -8,6 +8,7 @@
 #include "sim/report/study_table.h"
 #include "sim/report/verdict.h"
 #include "sim/report/words/words.h"
+#include "sim/tune/candidate_text.h"
 
 namespace equipoise {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "sim/tune/outcome.h"
+#include "sim/tune/tune_report.h"
 
 namespace equipoise {
 

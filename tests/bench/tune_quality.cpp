@@ -19,7 +19,7 @@
 #include "policies/base/parallel.h"
 #include "policies/base/random.h"
 #include "sim/study/models.h"
-#include "sim/tune/outcome.h"
+#include "sim/tune/candidate_text.h"
 #include "sim/tune/search.h"
 #include "sim/tune/space.h"
 

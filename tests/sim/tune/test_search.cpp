@@ -9,8 +9,9 @@
 #include "policies/base/text.h"
 #include "sim/report/summary_json.h"
 #include "sim/study/run_study.h"
+#include "sim/tune/candidate_text.h"
 #include "sim/tune/journal.h"
-#include "sim/tune/outcome.h"
+#include "sim/tune/tune_report.h"
 #include "tests/scratch_folder.h"
 #include "tests/sim/tune/tune_case.h"
 

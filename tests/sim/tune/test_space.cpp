@@ -2,7 +2,7 @@
 #include <string>
 
 #include "policies/base/random.h"
-#include "sim/tune/outcome.h"
+#include "sim/tune/candidate_text.h"
 #include "sim/tune/space.h"
 #include "tests/sim/tune/tune_case.h"
 

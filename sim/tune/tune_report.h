@@ -1,0 +1,53 @@
+// What a search found, in words, as a table and as JSON.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sim/tune/outcome.h"
+#include "sim/tune/what_if.h"
+
+namespace equipoise {
+
+struct TuneReport {
+  const Candidates& candidates;
+  const Space& space;
+  const SearchOptions& options;
+  const SearchResult& found;
+  const Baseline& baseline;
+  const std::vector<Place>& places;
+  const std::vector<RankedRow>& ranking;  // the places that ran in full
+  const std::vector<WhatIf>& what_if;
+  bool cut_short = false;        // the search is over, but some of the work after it did not run
+  std::string flags_alone = {};  // result of a framework's flags; empty if as the first, or unknown
+  bool what_if_over = false;     // what_if lacks the questions for which there was no time
+};
+
+// One line about the ends of all candidates.
+std::string counts_text(const SearchResult& found);
+// "the fastest of 1,234 candidates", or of those that were tried, if not all were decided.
+std::string reach_text(const SearchResult& found);
+// "wlb on TP 8, CP 2, PP 4, DP 1: 870 tokens/s/GPU", as the search found it.
+std::string found_text(const TuneReport& report, const Place& place);
+// What ended the search before every candidate was decided, and how to continue it.
+std::string end_text(const TuneReport& report);
+// What was decided on few steps, and which policies were not tried; may be empty.
+std::string halving_text(const SearchResult& found);
+
+// How tokens per step differ between rows of the ranking and the baseline; else empty.
+std::optional<Note> unequal_batches(const TuneReport& report);
+// Parts of a sentence: places that the first is significantly faster than, and those that it is tied with.
+Notes winner_over_others(const TuneReport& report);
+std::string about_text(const TuneReport& report);  // the model, how many GPUs and steps
+// The ranking, what the search looked at, what limits the winner, and how sure it is.
+std::string tune_table(const TuneReport& report);
+// A line for each row of the ranking.
+std::string tune_csv(const TuneReport& report);
+
+// equipoise.tune/1: the same and every tried candidate. Equal searches give equal bytes, without measured
+// times.
+nlohmann::json tune_json(const TuneReport& report);
+
+}  // namespace equipoise
