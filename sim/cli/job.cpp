@@ -12,6 +12,7 @@
 #include "sim/cli/commands.h"
 #include "sim/framework/framework_runs.h"
 #include "sim/study/study_inputs.h"
+#include "sim/tune/candidate_text.h"
 #include "sim/tune/proposed_layout.h"
 #include "sim/workload/model.h"
 #include "traces/synth.h"
@@ -72,6 +73,13 @@ json default_policies(const std::string& framework) {
   return policies;
 }
 
+// Megatron launches layers with experts from PyTorch, unless CUDA graphs hold them whole, which no option
+// says.
+std::string framework_of(const JobOptions& job, const json& file) {
+  return job.framework == kDefaultFramework && parse_study(file, kJobName).model.moe ? "megatron-eager"
+                                                                                     : job.framework;
+}
+
 // As many steps as the documents fill. Where they are few, a step has fewer windows, down to one for each
 // eight GPUs, and then they are read again.
 void set_steps(json& file, std::int64_t gpus) {
@@ -90,22 +98,11 @@ void set_steps(json& file, std::int64_t gpus) {
   if (steps < kFewestSteps) file["trace"]["repeat"] = true;
 }
 
-// "TP 2, CP 1, PP 4 x 2, DP 4, recompute none".
-std::string layout_text(const json& parallel) {
-  const auto degree = [&](const char* axis) { return std::to_string(parallel.value(axis, 1)); };
-  std::string text = "TP " + degree("tensor") + ", CP " + degree("context") + ", PP " + degree("pipeline");
-  if (parallel.contains("virtual_pipeline")) text += " x " + degree("virtual_pipeline");
-  text += ", DP " + degree("data");
-  if (parallel.contains("expert")) text += ", EP " + degree("expert");
-  const json recompute = parallel.value("recompute", json("none"));
-  return text + ", recompute " + (recompute.is_string() ? recompute.get<std::string>() : recompute.dump());
-}
-
 Note fitting_note(const ProposedLayout& found, std::int64_t gpus) {
   return {"job_fits",
           "",
           {{"gpus", gpus},
-           {"layout", layout_text(found.parallel)},
+           {"layout", layout_text(found.layout) + ", recompute " + recompute_text(found.layout)},
            {"free_GiB", found.free_bytes / kGiB},
            {"simulated", found.simulated}}};
 }
@@ -167,6 +164,7 @@ JobStudy study_of_job(const JobOptions& job, const RunStudyOptions& options) {
                    {"sequences_per_step", windows_per_step(window, job.gpus)},
                    {"steps", kMostSteps}};
   file["policies"] = job.policies.empty() ? default_policies(job.framework) : json(job.policies);
+  file["framework"] = framework_of(job, file);
   set_steps(file, job.gpus);
   made.assumed = {
       "job_assumes",
@@ -174,7 +172,7 @@ JobStudy study_of_job(const JobOptions& job, const RunStudyOptions& options) {
       {{"trace", std::filesystem::path(file["trace"].begin()->get<std::string>()).filename().string()},
        {"sequences", file["batch"]["sequences_per_step"].get<std::int64_t>()},
        {"window", window},
-       {"framework", job.framework}}};
+       {"framework", file["framework"].get<std::string>()}}};
   const auto found = proposed_layout(file, job.gpus, options);
   made.has_layout = found.has_value();
   if (found) file["parallel"] = found->parallel;

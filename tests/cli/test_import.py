@@ -211,6 +211,17 @@ JOBS = [
 
 
 class Import(Case):
+    def test_experts_without_graphs_of_whole_layers_are_eager(self):
+        experts = MEGATRON.replace("--context-parallel-size 2", "--num-experts 8 --expert-model-parallel-size 4 --context-parallel-size 2")
+        for graphs, preset in (("", "megatron-eager"), ("--cuda-graph-impl local", "megatron"), ("--cuda-graph-impl none", "megatron-eager"),
+                               ("--cuda-graph-impl transformer_engine --cuda-graph-scope attn moe_router", "megatron-eager"),
+                               ("--enable-cuda-graph", "megatron")):
+            with self.subTest(graphs=graphs):
+                study, said = self.imported("job.sh", experts.replace("--frobnicate 3", graphs))
+                self.assertEqual(study["framework"]["preset"], preset)
+                self.assertEqual(any("megatron-eager" in line for line in said), preset == "megatron-eager")
+        self.assertEqual(self.imported("job.sh", MEGATRON)[0]["framework"]["preset"], "megatron")
+
     def imported(self, name, text, *options):
         """The study that is printed, and the lines on stderr."""
         done = run("import", self.write(name, text), *options)

@@ -282,9 +282,19 @@ def _stage_layers(job: Job, pipeline: int, layers: Optional[int]) -> Optional[Li
     return None
 
 
+def _preset(job: Job, expert: int) -> str:
+    """The preset of Megatron, which launches experts' and adapters' layers from PyTorch unless CUDA graphs hold whole layers."""
+    scope = set(re.findall(r"\w+", str(job.get("cuda_graph_scope", "full"))))
+    captured = job.is_set("enable_cuda_graph") or job.is_set("external_cuda_graph") or job.get("cuda_graph_impl", "none") != "none"
+    if expert == 1 and not job.has("peft_dim") or captured and (scope & {"full", "full_iteration"} or {"attn", "moe"} <= scope):
+        return "megatron"
+    job.assume("preset megatron-eager, since no CUDA graphs of whole layers are set")
+    return "megatron-eager"
+
+
 def _framework(job: Job, expert: int) -> Dict[str, Any]:
     dispatcher, backend = job.get("moe_token_dispatcher_type", "alltoall"), job.get("moe_flex_dispatcher_backend", "deepep")
-    framework = {"preset": "megatron",
+    framework = {"preset": _preset(job, expert),
                  "overlap_grad_reduce": _as_usual(job, "overlap_grad_reduce"),
                  "overlap_param_gather": _as_usual(job, "overlap_param_gather"),
                  "tp_overlap": job.is_set("tp_comm_overlap")}
