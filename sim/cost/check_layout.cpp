@@ -38,7 +38,8 @@ void check_inner(int heads, const Layout& p, const std::string& where) {
                  found + " is no divisor of the " + num(heads) + " query heads of a TP rank" + allowed);
 }
 
-// A recurrence's heads are shared out over TP and then over CP, by an all-to-all without further forms.
+// A recurrence's heads are shared out over TP, and then over CP (ranks_of_heads) by an all-to-all without
+// further forms.
 void check_recurrence(const RecurrentShape& r, const Layout& p, const std::string& where) {
   const auto of_heads = [](int heads) { return num(heads) + " heads of its linear recurrences"; };
   require_layout(
@@ -47,9 +48,6 @@ void check_recurrence(const RecurrentShape& r, const Layout& p, const std::strin
   require_layout(r.key_heads % p.tensor == 0 || p.tensor % r.key_heads == 0, where,
                  ".tensor: expected a divisor or multiple of the " + num(r.key_heads) +
                      " key heads of its linear recurrences, found " + num(p.tensor));
-  require_layout(r.heads / p.tensor % p.context == 0, where,
-                 ".context: expected a divisor of a TP rank's " + of_heads(r.heads / p.tensor) + ", found " +
-                     num(p.context));
   require_layout(p.nano_batches_of(p.context) == 1 && !p.evens_out_stages(), where,
                  ".nano_batches: expected 1 and no stage_attention_exchange for a model with linear "
                  "recurrences");
@@ -73,9 +71,8 @@ void check_form(const ModelShape& m, const Layout& p, const std::string& where) 
   if (m.recurrence) check_recurrence(*m.recurrence, p, where);
   require_layout(!m.moe || p.nano_batches_of(p.context) == 1, where,
                  ".nano_batches: expected 1 for a model with experts, found " + num(p.nano_batches));
-  require_layout(heads_suit(p, heads, p.context), where,
-                 ".context: " + std::string(facts.title) + " needs a divisor of the " + num(heads) +
-                     " query heads of a TP rank, found " + num(p.context));
+  const std::string allowed = ranks_of_heads(m, p, p.context);
+  require_layout(allowed.empty(), where, ".context: expected " + allowed + ", found " + num(p.context));
   if (!p.evens_out_stages()) return;
   const char* const otherwise = ", or stage_attention_exchange false, found ";
   require_layout(

@@ -25,7 +25,7 @@ constexpr Moved kFusedPermute{1, 1};
 constexpr Moved kSort{2, 0}, kBring{5, 1}, kBringGradient{2 + 2 + 4, 0}, kSortGradient{3, 1};
 
 // Launches in a library's own loop over experts that take the host as long as one of the framework's, which
-// goes through Python and autograd.
+// goes through Python and autograd. The number is assumed: no published step shows it by itself.
 constexpr std::int64_t kLoopedLaunches = 10;
 
 }  // namespace

@@ -113,7 +113,8 @@ double kept_bytes(const ModelShape& m, const Layout& layout, const FrameworkOpti
   const double others = norms + ffn + adapter_bytes(m, kind);
   if (recurs) {
     const RecurrentShape of_rank = m.recurrence->of_rank(tensor);
-    return others + recurrence_bytes(of_rank) + (kBf16Bytes + attention) * as_double(of_rank.value_width());
+    return others + recurrence_bytes(of_rank.shared_out(layout.context)) +
+           (kBf16Bytes + attention) * as_double(of_rank.value_width());
   }
   // A gate keeps its input and the product, which the output projection reads.
   const double gate = m.gated_attention ? 2 * kBf16Bytes * out_local : 0;

@@ -16,14 +16,9 @@ constexpr std::size_t kMemoSlots = 128;
 
 // The study's own degree is checked with its layout; policies form groups of other degrees.
 void check_heads(const LayerCosts& costs, int context) {
-  const int heads = costs.model().heads / costs.layout().tensor;
-  const auto& recurrence = costs.model().recurrence;
-  if (const int states = recurrence ? recurrence->heads / costs.layout().tensor : 0; states % context != 0)
-    throw UserError("parallel.context: a CP group of ", context, " ranks; allowed: divisors of the ", states,
-                    " heads of a TP rank's linear recurrences");
-  if (heads_suit(costs.layout(), heads, context)) return;
-  throw UserError("parallel.context_comm: ", name_of(costs.layout().acting_form()), " with a CP group of ",
-                  context, " ranks; allowed: divisors of the ", heads, " query heads of a TP rank");
+  const std::string allowed = ranks_of_heads(costs.model(), costs.layout(), context);
+  if (!allowed.empty())
+    throw UserError("parallel.context: expected CP groups of ", allowed, ", found ", context, " ranks");
 }
 
 LocalWork& operator+=(LocalWork& sum, const LocalWork& more) {

@@ -32,6 +32,19 @@ static AttentionCall count_segments(std::span<const Segment> segments, bool stri
 
 // ---- Documents ----
 
+// The exchanges of all layers: of attention in the form given, if W counts it, and of recurrences.
+static Picoseconds exchanges_of_layers(const LayerCosts& costs, const ContextForm& attention,
+                                       const ExchangedTokens& tokens, int context, RangeUse& use) {
+  Picoseconds sum = 0;
+  const auto add = [&](const ContextForm& form, int layers) {
+    if (form.counts_in_workload && layers > 0)
+      sum += layers * exchange_time(form, costs, tokens, context, use);
+  };
+  add(attention, costs.basis.attending_layers());
+  add(kRecurrenceForm, costs.basis.mixers[at(Mixer::recurrence)]);
+  return sum;
+}
+
 ProfiledWorkload::ProfiledWorkload(const LayerCosts& costs, std::int64_t window) : costs_(costs) {
   RangeUse use;
   const int context = costs.layout().context;
@@ -51,15 +64,15 @@ ProfiledWorkload::ProfiledWorkload(const LayerCosts& costs, std::int64_t window)
     linear += count * recurrence.forward + costs.backward_counts()[at(k)] * recurrence.backward;
   }
   local_linear_ = to_seconds(linear) / as_double(tokens);
-  const int layers = costs.basis.attending_layers();
-  if (const ContextForm& form = context_form(costs); context > 1 && form.counts_in_workload)
-    linear += layers * exchange_time(form, costs,
-                                     {.distributed = window,
-                                      .fullest = tokens,
-                                      .fullest_inner = tokens * costs.layout().inner_ranks(context)},
-                                     context, use);
+  if (context > 1)
+    linear += exchanges_of_layers(costs, context_form(costs),
+                                  {.distributed = window,
+                                   .fullest = tokens,
+                                   .fullest_inner = tokens * costs.layout().inner_ranks(context)},
+                                  context, use);
   linear_ = to_seconds(linear) / as_double(tokens * context);
 
+  const int layers = costs.basis.attending_layers();
   const double sliding = as_double(costs.basis.mixers[at(Mixer::window)]) / std::max(1, layers);
   const double backwards = 1 - as_double(costs.model().training.frozen_layers) / costs.model().all_layers();
   const bool selective = costs.layout().repeats(RecomputeModule::core_attn);
@@ -132,8 +145,9 @@ void ProfiledWorkload::on_group(std::span<const std::int64_t> tokens, int degree
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     out[i] = attention_seconds(tokens[i]) * attention_ranks + local_linear_ * as_double(tokens[i]) / degree;
     if (degree > 1 && tokens[i] > 0)
-      out[i] += costs_.basis.attending_layers() *
-                to_seconds(exchange_time(kAllGatherForm, costs_, {.distributed = tokens[i]}, degree, use));
+      out[i] += to_seconds(exchanges_of_layers(
+          costs_, kAllGatherForm, {.distributed = tokens[i], .fullest = (tokens[i] + degree - 1) / degree},
+          degree, use));
   }
 }
 

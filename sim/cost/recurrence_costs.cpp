@@ -24,7 +24,9 @@ AttentionTimes RecurrenceCosts::times(double tokens) const {
 Op RecurrenceCosts::convolution(std::int64_t tokens, ElementwisePass pass, RangeUse& use) const {
   const double moved = pass == ElementwisePass::forward ? 2 : 3;
   return kernels_.moves(OpName::convolution, Elementwise::swiglu,
-                        moved * as_double(tokens) * as_double(of_rank_.mixed_width()) * basis_.element_bytes,
+                        moved * as_double(tokens) *
+                            as_double(of_rank_.shared_out(basis_.layout.context).mixed_width()) *
+                            basis_.element_bytes,
                         use, pass);
 }
 

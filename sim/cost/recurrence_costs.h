@@ -23,13 +23,17 @@ class RecurrenceCosts {
   [[nodiscard]] AttentionTimes times(double tokens) const;
   // FLOPs of its forward by the products of chunks.
   [[nodiscard]] double flops(double tokens) const { return tokens * of_rank_.chunk_flops(); }
-  // Elements of a token on a TP rank: what the input projection makes, and the recurrence's result.
-  [[nodiscard]] std::int64_t inputs() const { return of_rank_.projected_width(); }
+  // Elements of a token on a TP rank: what the input projection makes, with the replicas of q and k that a CP
+  // group of `context` ranks needs, and the recurrence's result.
+  [[nodiscard]] std::int64_t inputs(int context) const {
+    return of_rank_.shared_out(context).projected_width();
+  }
   [[nodiscard]] std::int64_t outputs() const { return of_rank_.value_width(); }
 
   // A layer's ops besides the norm before it: up to the recurrence, and from it to the output projection's
   // input. Convolution and norm are priced for the rank's own tokens, although the ranks of a CP group run
-  // them for all tokens of their heads, which is as much.
+  // them for all tokens of their heads, which is as much. Replicas of q and k are convolved, too, as many as
+  // the layout's CP degree needs.
   void push_inputs(std::int64_t tokens, OpList& ops, RangeUse& use) const;
   void push_output_norm(std::int64_t tokens, ElementwisePass pass, OpList& ops, RangeUse& use) const;
   void push_input_gradients(std::int64_t tokens, OpList& ops, RangeUse& use) const;

@@ -25,11 +25,14 @@ bool is_of(const json& gpus, const std::string& gpu) {
       gpus, [&](const json& word) { return gpu.find(word.get_ref<const std::string&>()) != std::string::npos; });
 }
 
-// A kind names what its steps have in common; a property that it does not name may be anything.
+// A kind names what its steps have in common; a property that it does not name may be anything. Only
+// recurrences have to be named, since no published step of the table has any, and their kernels are modelled.
 bool holds(const json& kind, const StepFamily& steps) {
   const auto is = [&](const char* key, const auto& value) { return !kind.contains(key) || kind[key] == value; };
-  return is("framework", steps.framework) && is("experts", steps.experts) && is("lora", steps.lora) &&
-         is("precision", name_of(steps.precision)) && (!kind.contains("gpus") || is_of(kind["gpus"], steps.gpu));
+  return kind.value("recurs", false) == steps.recurs && is("framework", steps.framework) &&
+         is("experts", steps.experts) && is("lora", steps.lora) &&
+         is("precision", name_of(steps.precision)) &&
+         (!kind.contains("gpus") || is_of(kind["gpus"], steps.gpu));
 }
 
 std::string text_of_kind(const json& kind) {
@@ -57,7 +60,8 @@ std::optional<ErrorInterval> interval_of_ratio(const StepFamily& steps, bool pol
 }  // namespace
 
 std::string StepFamily::text() const {
-  return concatenated(framework, ", ", experts ? "with experts" : "dense", lora ? ", LoRA" : "", ", ", gpu, ", ",
+  return concatenated(framework, ", ", experts ? "with experts" : "dense",
+                      recurs ? ", with linear recurrences" : "", lora ? ", LoRA" : "", ", ", gpu, ", ",
                       name_of(precision));
 }
 

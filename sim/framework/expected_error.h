@@ -24,6 +24,7 @@ struct StepFamily {
   bool lora = false;
   std::string gpu;
   Precision precision = Precision::bf16;
+  bool recurs = false;                     // whether layers have linear recurrences
   [[nodiscard]] std::string text() const;  // "megatron, dense, H100 SXM 80GB, bf16"
 };
 

@@ -49,10 +49,6 @@ MemoryModel::MemoryModel(const ModelShape& model, const Layout& layout, const Pr
       trained_sizes_(trained_sizes(model, layout)),
       recomputed_(model, layout) {
   kv_bytes_per_token_ = kBf16Bytes * as_double(model.kv_width_of_rank(layout.tensor));
-  if (model.recurrence)
-    recurrent_per_token_ = kBf16Bytes *
-                           as_double(model.recurrence->of_rank(layout.tensor).projected_width()) *
-                           as_double(kRecurrenceForm.held_tokens(1, layout.context, 1));
   if (runs_torch_ring(model, layout, framework))
     repeated_heads_ = model.heads / std::max(layout.tensor, model.kv_heads);
   const double kept = mean_kept_bytes(model, layout, framework);
@@ -185,8 +181,11 @@ Footprint MemoryModel::footprint(int v, const LaneLoad& load, std::size_t index)
   Footprint out = transient(makes_logits, tokens, gathers ? load.gathered_tokens[index] : 0,
                             recomputed > 0 || keeping_[at(v)] < std::min(1, layers_[at(v)]));
   // No layer has both mixers. Gradients need as much again, as those of K and V do.
-  if (load.context > 1)
-    out.gathered_kv = std::max(out.gathered_kv, 2 * as_double(tokens) * recurrent_per_token_);
+  if (load.context > 1 && model_.recurrence) {
+    const RecurrentShape shared = model_.recurrence->of_rank(layout_.tensor).shared_out(load.context);
+    const double held = as_double(kRecurrenceForm.held_tokens(tokens, tokens * load.context, 1));
+    out.gathered_kv = std::max(out.gathered_kv, 2 * held * kBf16Bytes * as_double(shared.projected_width()));
+  }
   out.activations = activation_bytes(v, tokens, recomputed);
   // The rank's own K and V are counted already, so only the rest of the gathered or copied ones is added.
   const std::int64_t copied = tokens * (load.context > 1 ? copies_of_heads(load.context) : 1);

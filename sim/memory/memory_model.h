@@ -153,7 +153,6 @@ class MemoryModel {
   double whole_per_token_ = 0;      // including what named recomputation drops
   double input_per_token_ = 0;
   double kv_bytes_per_token_ = 0;
-  double recurrent_per_token_ = 0;     // in the buffers of a recurrence's all-to-all over CP
   std::int64_t repeated_heads_ = 0;    // in PyTorch's ring, query heads per KV head that a rank sends
   std::vector<int> layers_, keeping_;  // by virtual stage: all layers, and those that a backward goes through
   std::vector<std::vector<ModelPart>> parts_, trained_parts_;  // parts of the same

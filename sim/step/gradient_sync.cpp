@@ -22,8 +22,9 @@ static double host_update_seconds(const LayerCosts& costs, double parameters) {
                                update_bytes(costs) / (layout.host_memory_GBps * 1e9));
 }
 
-// Whether collectives of gradients and parameters take SMs from compute under them. Stages of a pipeline wait
-// for each other while it fills and drains, which is when they gather and reduce, so that it loses nothing.
+// Whether compute is slower while gradients are reduced and parameters gathered under it, since the kernels
+// of these collectives hold SMs. A pipeline reduces and gathers while it drains and fills, when its stages
+// wait for each other anyway, so that it loses nothing.
 static bool loses_sms(const LayerCosts& costs) {
   return costs.layout().pipeline == 1 && costs.framework().exchange_sms > 0;
 }
@@ -94,7 +95,7 @@ GradientSync::GradientSync(const LayerCosts& costs)
       stages_[s].gather_bytes = gathered.bytes;
       stages_[s].gather += gathered.duration;
     } else if (updates_shards && loses_sms(costs)) {
-      stages_[s].gather = costs.kernels.taken_sms(gather(held[s]).duration).duration;
+      stages_[s].lost_to_gather = costs.kernels.taken_sms(gather(held[s]).duration).duration;
     }
   }
   price_parts(part_sizes(costs.model(), layout), trained);
@@ -136,6 +137,10 @@ void GradientSync::make_ends() {
     end.steps.insert(end.steps.end(), {{OpName::optimizer}, {OpName::dp_all_gather, Stream::dp}});
     end.steps.back().bytes = stage.gather_bytes;
     end.durations.insert(end.durations.end(), {stage.optimizer, stage.gather});
+    if (stage.lost_to_gather > 0) {
+      end.steps.push_back({OpName::taken_sms, Stream::dp});
+      end.durations.push_back(stage.lost_to_gather);
+    }
   }
   buckets_.resize(ends_.size());
 }

@@ -69,8 +69,11 @@ class GradientSync {
     double reduce_bytes = 0;
     Picoseconds copies = 0;  // what the two copies of its layers exchange
     Picoseconds optimizer = 0;
-    Picoseconds gather = 0;   // of its parameters, or what compute loses to a gather under it
-    double gather_bytes = 0;  // 0 for such a loss
+    Picoseconds gather = 0;  // of its parameters, after the optimizer
+    double gather_bytes = 0;
+    // What the next step's first forward loses to a gather that runs under it. Steps are alike, so that each
+    // counts its own gather's.
+    Picoseconds lost_to_gather = 0;
   };
   [[nodiscard]] const std::vector<StageCosts>& stages() const { return stages_; }
   // The costs as a program's ends. A sharded part was reduced with every micro-batch; ZeRO-3 gathers its

@@ -86,9 +86,16 @@ void LaneBlocks::add_micro_batch(const MicroBatchCost& cost, const MicroBatch& m
     block.micro_batch = number;
   }
   add_end_blocks(cost, first);
-  for (int k = 0; k < kLayerKinds; ++k)
-    if (costs_.layer_counts()[at(k)] > 0)
-      add_layer_blocks(static_cast<LayerKind>(k), micro_batch, cost, first);
+  count_held(costs_.basis, micro_batch, cost.sharding, held_);
+  for (int m = 0; m < kMixers; ++m) {
+    const auto mixer = static_cast<Mixer>(m);
+    if (costs_.basis.mixers[at(m)] == 0) continue;
+    find_mixer(mixer, micro_batch, cost);
+    for (int k = 0; k < kLayerKinds; ++k)
+      if (const auto kind = static_cast<LayerKind>(k);
+          mixer_of(kind) == mixer && costs_.layer_counts()[at(k)] > 0)
+        add_layer_blocks(kind, cost, first);
+  }
 }
 
 void LaneBlocks::split_backward(LayerOps& ops) {
@@ -208,15 +215,7 @@ void LaneBlocks::find_rank_ops(LayerKind kind, const MicroBatchCost& cost, std::
   }
 }
 
-void LaneBlocks::add_layer_blocks(LayerKind kind, const MicroBatch& micro_batch, const MicroBatchCost& cost,
-                                  std::size_t begin) {
-  const auto k = at(kind);
-  const bool halves = costs_.layout().nano_batches_of(cost.ranks) == 2;
-  count_held(costs_.basis, micro_batch, cost.sharding, held_);
-  for (std::size_t half = 0; half < (halves ? 2 : 1); ++half)
-    find_rank_ops(kind, cost, half, rank_ops_[half]);
-  const Mixer mixer = mixer_of(kind);
-  const std::vector<Picoseconds>& backward_attention = cost.attention_backward[at(mixer)];
+void LaneBlocks::find_mixer(Mixer mixer, const MicroBatch& micro_batch, const MicroBatchCost& cost) {
   const std::int64_t window = costs_.attention.window_of(mixer);
   exchanges_.forward.clear();
   exchanges_.backward.clear();
@@ -224,44 +223,52 @@ void LaneBlocks::add_layer_blocks(LayerKind kind, const MicroBatch& micro_batch,
       exchanged_tokens(micro_batch, cost.seen_by(window), mixer, costs_, cost.pool.get());
   if (cost.ranks > 1)
     context_form(costs_, mixer)
-        .exchange(costs_, tokens, cost.pool ? cost.pool->group : context_group(costs_, cost.ranks),
-                  exchanges_, use_);
+        .exchange(costs_, tokens, context_group(costs_, cost.ranks, cost.pool.get()), exchanges_, use_);
   if (cost.evened[0].attention > 0) exchanges_.forward = {cost.evened[0].exchange};
   if (cost.evened[1].attention > 0) exchanges_.backward = {cost.evened[1].exchange};
   const bool recurs = mixer == Mixer::recurrence;
-  const std::vector<double> flops =
-      recurs ? std::vector<double>(
-                   at(cost.ranks),
-                   costs_.recurrence.flops(as_double(sum_of(cost.sharding.rank_tokens))) / cost.ranks)
-             : attention_flops(cost, tokens, window);
+  if (recurs)
+    flops_.assign(at(cost.ranks),
+                  costs_.recurrence.flops(as_double(sum_of(cost.sharding.rank_tokens))) / cost.ranks);
+  else
+    flops_ = attention_flops(cost, tokens, window);
   // A backward has five matrix products where the forward has two, and that of a recurrence, which repeats
   // its forward, three for each. Selective recompute repeats the forward.
   const double products = recurs ? 3 : repeats_mixer(costs_.layout(), mixer) ? 3.5 : 2.5;
-  const std::vector<double> backward_flops = each_of(flops, [&](double own) { return products * own; });
+  backward_flops_ = each_of(flops_, [&](double own) { return products * own; });
+}
+
+void LaneBlocks::add_layer_blocks(LayerKind kind, const MicroBatchCost& cost, std::size_t begin) {
+  const auto k = at(kind);
+  const bool halves = costs_.layout().nano_batches_of(cost.ranks) == 2;
+  for (std::size_t half = 0; half < (halves ? 2 : 1); ++half)
+    find_rank_ops(kind, cost, half, rank_ops_[half]);
+  const Mixer mixer = mixer_of(kind);
+  const std::vector<Picoseconds>& backward_attention = cost.attention_backward[at(mixer)];
   const auto lists = [&](std::vector<Op> LayerOps::*list, const auto& rank_ops,
                          std::vector<const std::vector<Op>*>& out_lists) {
     out_lists.clear();
     for (const auto& ops : rank_ops) out_lists.push_back(&(ops.get()->*list));
     return RankOps(out_lists);
   };
-  const OpName name = recurs ? OpName::recurrence : OpName::attention;
+  const OpName name = mixer == Mixer::recurrence ? OpName::recurrence : OpName::attention;
   // A backward goes through the nano-batches from the last to the first.
   const auto &first = rank_ops_[0], &last = rank_ops_[halves ? 1 : 0];
   append_layer(lists(&LayerOps::forward_before, first, before_lists_),
                lists(&LayerOps::forward_after, last, after_lists_), cost.forward[k],
-               cost.attention_forward[at(mixer)], flops, exchanges_.forward, halves,
+               cost.attention_forward[at(mixer)], flops_, exchanges_.forward, halves,
                out_->blocks[begin + kForward + k], name);
   if (costs_.basis.repeats_less() && !halves && !is_moe(kind))
     append_layer(lists(&LayerOps::again_before, first, before_lists_),
                  lists(&LayerOps::again_after, first, after_lists_), cost.again[k],
-                 cost.attention_forward[at(mixer)], flops, exchanges_.forward, halves,
+                 cost.attention_forward[at(mixer)], flops_, exchanges_.forward, halves,
                  out_->blocks[begin + kRepeat + k], name);
   append_layer(lists(&LayerOps::backward_before, last, before_lists_),
                lists(&LayerOps::backward_after, first, after_lists_), cost.backward[k], backward_attention,
-               backward_flops, exchanges_.backward, halves, out_->blocks[begin + kBackward + k], name);
+               backward_flops_, exchanges_.backward, halves, out_->blocks[begin + kBackward + k], name);
   append_layer(lists(&LayerOps::input_before, last, before_lists_),
                lists(&LayerOps::input_after, first, after_lists_), cost.input_gradient[k], backward_attention,
-               backward_flops, exchanges_.backward, halves, out_->blocks[begin + kInputGradient + k], name);
+               backward_flops_, exchanges_.backward, halves, out_->blocks[begin + kInputGradient + k], name);
   append_ops(lists(&LayerOps::weights, last, before_lists_), out_->blocks[begin + kWeightGradient + k]);
   if (halves)
     append_ops(lists(&LayerOps::weights, first, before_lists_), out_->blocks[begin + kWeightGradient + k]);

@@ -92,8 +92,8 @@ class LaneBlocks {
   static BlockRole role_of(std::size_t part);
   OpBlock& add_block();
   void add_end_blocks(const MicroBatchCost& cost, std::size_t first);
-  void add_layer_blocks(LayerKind kind, const MicroBatch& micro_batch, const MicroBatchCost& cost,
-                        std::size_t first);
+  void find_mixer(Mixer mixer, const MicroBatch& micro_batch, const MicroBatchCost& cost);
+  void add_layer_blocks(LayerKind kind, const MicroBatchCost& cost, std::size_t first);
   [[nodiscard]] std::vector<double> attention_flops(const MicroBatchCost& cost, const ExchangedTokens& tokens,
                                                     std::int64_t window) const;
 
@@ -111,7 +111,9 @@ class LaneBlocks {
   std::vector<std::shared_ptr<const EndOps>> rank_ends_;
   std::vector<const std::vector<Op>*> before_lists_, after_lists_;
   OpList before_, after_;
-  ContextExchanges exchanges_;  // those of the layer under construction
+  // What layers of the mixer under expansion share: exchanges, and FLOPs by rank.
+  ContextExchanges exchanges_;
+  std::vector<double> flops_, backward_flops_;
   RangeUse use_;                // written and not read: predictions of a step are counted at stage fidelity
 };
 

@@ -60,8 +60,9 @@ StudyResult heading(const Study& study, const StudyInputs& inputs, const RunStud
   result.kernels = study.framework.kernel_notes_on(inputs.profile, study.layout.precision);
   result.mfu_peak = peak_note(study.layout, inputs.profile.device());
   result.slowdowns = study.framework.rule_on(inputs.profile);
-  result.family = {study.framework.preset.name, study.model.moe.has_value(), study.model.training.lora_dim > 0,
-                   inputs.profile.device().name, study.layout.precision};
+  result.family = {
+      study.framework.preset.name,  study.model.moe.has_value(), study.model.training.lora_dim > 0,
+      inputs.profile.device().name, study.layout.precision,      study.model.recurrence.has_value()};
   result.expected_error = study.framework.error_of(result.family, inputs.profile);
   if (!result.expected_error)
     result.kernel_errors = study.framework.kernel_errors_on(inputs.profile, study.cluster.network.name);

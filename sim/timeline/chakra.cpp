@@ -187,9 +187,8 @@ class RankNodes {
     if (last_bucket_ != kNone) tail_.push_back(last_bucket_);
     for (std::size_t i = 0; i < end.steps.size(); ++i) {
       const OpStep& step = end.steps[i];
-      // A gather of nothing is what compute loses to one under it.
-      const bool is_loss = step.name == OpName::dp_all_gather && step.bytes == 0;
-      if (end.durations[i] == 0 || is_loss) continue;
+      // What compute loses to a gather under it moves nothing by itself.
+      if (end.durations[i] == 0 || step.name == OpName::taken_sms) continue;
       tail_ = {step.stream == Stream::compute
                    ? trace_.kernel(name_of(step.name), end.durations[i], step.flops, step.bytes, tail_)
                    : collective(step.name, step.bytes, everyone_, tail_)};

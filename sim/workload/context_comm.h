@@ -38,8 +38,7 @@ inline constexpr ContextFrameworks kByMegatron = 1, kByDeepspeed = 2, kByTorchti
 
 struct ContextCommFacts {
   ContextComm form{};
-  std::string_view name;   // as a study spells it
-  std::string_view title;  // as the beginning of a sentence
+  std::string_view name;  // as a study spells it
   std::string_view help;
   ContextRun run = ContextRun::gathered;
   // An all-to-all inside groups of `context_inner` ranks, and the form `across` them.
@@ -59,7 +58,6 @@ struct ContextCommFacts {
 inline constexpr ContextCommFacts kContextComms[] = {
     {.form = ContextComm::all_gather,
      .name = "all-gather",
-     .title = "All-gather",
      .help = "a rank gathers those of all before it attends",
      .brings_keys = true,
      .keeps_brought = true,
@@ -67,7 +65,6 @@ inline constexpr ContextCommFacts kContextComms[] = {
      .run_by = kByMegatron | kByTorchtitan},
     {.form = ContextComm::ring,
      .name = "ring",
-     .title = "Ring",
      .help = "they go round",
      .run = ContextRun::blocks,
      .goes_in_ring = true,
@@ -77,13 +74,11 @@ inline constexpr ContextCommFacts kContextComms[] = {
      .run_by = kByMegatron | kByVerlMegatron},
     {.form = ContextComm::ulysses,
      .name = "ulysses",
-     .title = "Ulysses",
      .help = "an all-to-all gives a rank all tokens of some heads",
      .megatron = "a2a",
      .run_by = kByMegatron | kByDeepspeed | kByVerlFsdp},
     {.form = ContextComm::ulysses_ring,
      .name = "ulysses-ring",
-     .title = "Ulysses with a ring",
      .help = "ulysses inside groups of context_inner ranks, a ring across them",
      .run = ContextRun::blocks,
      .nested = true,
@@ -95,7 +90,6 @@ inline constexpr ContextCommFacts kContextComms[] = {
      .run_by = kByMegatron},
     {.form = ContextComm::ulysses_all_gather,
      .name = "ulysses-all-gather",
-     .title = "Ulysses with an all-gather",
      .help = "the same with a gather across",
      .nested = true,
      .brings_keys = true,
@@ -103,7 +97,6 @@ inline constexpr ContextCommFacts kContextComms[] = {
      .megatron = "a2a+p2p"},
     {.form = ContextComm::group_cast,
      .name = "group-cast",
-     .title = "Group-cast",
      .help = "a rank gets only the blocks that its queries see",
      .run = ContextRun::cast,
      .brings_keys = true,
@@ -112,7 +105,6 @@ inline constexpr ContextCommFacts kContextComms[] = {
      .megatron = "all_gather"},
     {.form = ContextComm::disaggregated,
      .name = "disaggregated",
-     .title = "Disaggregated attention",
      .help = "attention may run on any rank (DistCA)",
      .run = ContextRun::tasks,
      .keeps_brought = true,

@@ -42,7 +42,7 @@ class HfConfig {
     const auto it = file_.find(key);
     return it != file_.end() && !it->is_null();
   }
-  // What every refusal says of the model: "of a model type that may have other mixers than attention".
+  // What every refusal says of the model at its end: "bamba may have other mixers than attention".
   void set_kind(std::string kind) { kind_ = std::move(kind); }
   // Sets the values of the model's class, for keys that the file lacks.
   void set_class_values(nlohmann::json values) { of_class_ = std::move(values); }
@@ -59,8 +59,8 @@ class HfConfig {
   }
   [[noreturn]] void fail(const std::string& key, const std::string& expected) const {
     const auto it = file_.find(key);
-    throw UserError(path_, ": ", key, ": expected ", expected, kind_.empty() ? "" : " ", kind_, ", found ",
-                    it == file_.end() ? "nothing" : shown_json(*it));
+    throw UserError(path_, ": ", key, ": expected ", expected, ", found ",
+                    it == file_.end() ? "nothing" : shown_json(*it), kind_.empty() ? "" : " (" + kind_ + ")");
   }
 
   std::int64_t integer(const std::string& key, std::int64_t least, std::int64_t most) {

@@ -172,10 +172,22 @@ std::vector<Block> read_blocks(HfConfig& config, const char* key, int count) {
   return blocks;
 }
 
+bool mixes(Block block) {
+  return block == Block::recurrence || block == Block::attention;
+}
+
+// Keeps the blocks of the first layers, each of which begins with a mixer.
+void keep_first(const HfConfig& config, const char* key, int layers, std::vector<Block>& blocks) {
+  if (std::ranges::count_if(blocks, mixes) < layers)
+    config.fail(key, "a pattern with the mixers of " + std::to_string(layers) + " layers");
+  int begun = 0;
+  blocks.erase(std::ranges::find_if(blocks, [&](Block b) { return mixes(b) && ++begun > layers; }),
+               blocks.end());
+}
+
 // Modules of multi-token prediction are counted as layers like the last one, so their blocks have to be its.
 void check_predictions(HfConfig& config, std::span<const Block> blocks) {
   const std::int64_t modules = config.count_or("num_nextn_predict_layers", 0, kMostPredictions);
-  const auto mixes = [](Block block) { return block == Block::recurrence || block == Block::attention; };
   const auto mixer = std::find_if(blocks.rbegin(), blocks.rend(), mixes);
   const auto last = blocks.last(static_cast<std::size_t>(mixer - blocks.rbegin()) + 1);
   bool alike = false;
@@ -192,14 +204,15 @@ void check_predictions(HfConfig& config, std::span<const Block> blocks) {
         "of the last layer");
 }
 
-// Makes layers of blocks. An FFN belongs to the mixer before it.
-void read_pattern(HfConfig& config, const char* key, ModelShape& m, RecurrentShape& shape, Notes& notes) {
-  const int count = m.layers;
+// Makes layers of blocks. An FFN belongs to the mixer before it. If a study asks for the first layers only,
+// these are such layers, as stages and recomputation count them, and not blocks.
+void read_pattern(HfConfig& config, const char* key, int listed, ModelShape& m, RecurrentShape& shape,
+                  Notes& notes) {
   std::vector<bool> sparse;
-  const std::vector<Block> blocks = read_blocks(config, key, count);
+  std::vector<Block> blocks = read_blocks(config, key, listed);
+  if (m.layers != listed) keep_first(config, key, m.layers, blocks);
   for (const Block block : blocks) {
-    const bool mixes = block == Block::recurrence || block == Block::attention;
-    if (mixes) {
+    if (mixes(block)) {
       shape.layers.push_back(block == Block::recurrence);
       shape.without_ffn.push_back(true);
       sparse.push_back(false);
@@ -222,7 +235,7 @@ void read_pattern(HfConfig& config, const char* key, ModelShape& m, RecurrentSha
   else
     m.moe.reset();
   if (std::ranges::find(shape.without_ffn, true) == shape.without_ffn.end()) shape.without_ffn.clear();
-  notes.push_back({"blocks_as_layers", "model", {{"blocks", count}, {"layers", m.layers}}});
+  notes.push_back({"blocks_as_layers", "model", {{"blocks", blocks.size()}, {"layers", m.layers}}});
 }
 
 // ---- Sizes ----
@@ -254,7 +267,8 @@ int blocks_listed(HfConfig& config) {
   return pattern == nullptr ? 0 : blocks_of_pattern(*pattern);
 }
 
-void read_recurrence(HfConfig& config, const std::string& model_type, ModelShape& m, Notes& notes) {
+void read_recurrence(HfConfig& config, const std::string& model_type, int listed, ModelShape& m,
+                     Notes& notes) {
   const auto family = std::ranges::find_if(families(), [&](const Family& one) {
     return std::ranges::find(one.types, model_type) != one.types.end() &&
            (one.within == nullptr || config.find(one.within) != nullptr);
@@ -274,7 +288,7 @@ void read_recurrence(HfConfig& config, const std::string& model_type, ModelShape
   if (model_type == "nemotron_h") {
     const char* const pattern = pattern_key(config);
     if (config.find(pattern) == nullptr) config.fail("hybrid_override_pattern", "a pattern of blocks");
-    read_pattern(config, pattern, m, shape, notes);
+    read_pattern(config, pattern, listed, m, shape, notes);
   } else {
     shape.layers = recurrent_layers(config, *family, own, m.layers);
   }

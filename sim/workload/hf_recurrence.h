@@ -16,8 +16,9 @@ bool may_recur(const std::string& model_type);
 int blocks_listed(HfConfig& config);
 
 // Reads them into a shape whose heads, layers and experts are read. A pattern of blocks that are each a mixer
-// or an FFN (Nemotron-H) becomes layers of a mixer and the FFN that follows it, if one does. Throws
-// UserError.
-void read_recurrence(HfConfig& config, const std::string& model_type, ModelShape& model, Notes& notes);
+// or an FFN (Nemotron-H) becomes layers of a mixer and the FFN that follows it, if one does. `listed` is the
+// number of layers or blocks in the config, of which the model may have fewer. Throws UserError.
+void read_recurrence(HfConfig& config, const std::string& model_type, int listed, ModelShape& model,
+                     Notes& notes);
 
 }  // namespace equipoise

@@ -75,7 +75,7 @@ constexpr std::string_view kHarmlessEnds[] = {"_token_id", "_token_ids",    "_to
                                               "_eps",      "_epsilon",      "_loss_coef"};
 
 constexpr std::string_view kMixers =
-    "layers of other mixers than attention (state-space, recurrent) are not modelled";
+    "layers of other mixers than attention (state-space, recurrent, short convolutions) are not modelled";
 constexpr std::string_view kExpertRules = "this rule of which layers have which experts is not modelled";
 constexpr std::string_view kParallel = "attention and FFN side by side are not modelled";
 constexpr std::string_view kPerLayer = "layers of unlike shapes are not modelled";
@@ -652,7 +652,7 @@ ModelShape read_hf_config(const std::string& path, const HfOptions& options, Not
     found.push_back({config.pass_over(key) ? "key_passed_over" : "key_not_there", "model", {{"key", key}}});
   const std::string type_name = config.text_or("model_type", "");
   refuse_other_models(config, type_name);
-  if (may_recur(type_name)) config.set_kind("of a model type that may have other mixers than attention");
+  if (may_recur(type_name)) config.set_kind(type_name + " may have other mixers than attention");
   for (const char* key : {"is_encoder_decoder", "add_cross_attention"})
     if (config.flag_or(key, false)) config.fail(key, "false: encoders and cross-attention are not modelled");
   const TypeDefaults* known = defaults_of(type_name);
@@ -668,8 +668,8 @@ ModelShape read_hf_config(const std::string& path, const HfOptions& options, Not
   m.name = path;
   const std::string layers = config.one_of({"num_hidden_layers", "n_layer"});
   const int blocks = may_recur(type_name) && config.find(layers) == nullptr ? blocks_listed(config) : 0;
-  m.layers = blocks > 0 ? blocks : static_cast<int>(config.positive(layers, kMostLayers));
-  if (options.layers > 0) m.layers = options.layers;
+  const int listed = blocks > 0 ? blocks : static_cast<int>(config.positive(layers, kMostLayers));
+  m.layers = options.layers > 0 ? options.layers : listed;
   m.hidden = config.positive(config.one_of({"hidden_size", "n_embd"}));
   read_heads(config, type_name == "gpt_bigcode", m);
   const std::string ffn =
@@ -692,7 +692,7 @@ ModelShape read_hf_config(const std::string& path, const HfOptions& options, Not
     read_windows(config, type, known != nullptr, m);
   read_moe(config, type.llama4, m, found);
   read_mla(config, m);
-  read_recurrence(config, type_name, m, found);
+  read_recurrence(config, type_name, listed, m, found);
   m.mtp_layers = static_cast<int>(config.count_or("num_nextn_predict_layers", 0, kMostPredictions));
   for (const char* key :
        {"num_experts_per_tok", "experts_per_token", "num_experts_per_token", "moe_intermediate_size",

@@ -12,7 +12,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <iterator>
 #include <string_view>
 #include <vector>
 
@@ -82,6 +81,15 @@ inline constexpr RecurrenceFacts kRecurrences[] = {
      .backward = 2.94},
     {.rule = Recurrence::lightning, .name = "lightning attention", .efficiency = 0.0908, .backward = 2.94},
 };
+static_assert(
+    [] {
+      std::size_t place = 0;
+      for (const RecurrenceFacts& facts : kRecurrences)
+        if (at(facts.rule) != place++) return false;
+      return true;
+    }(),
+    "the rules are in the order of their enumerators");
+
 constexpr const RecurrenceFacts& facts_of(Recurrence rule) {
   return kRecurrences[at(rule)];
 }
@@ -99,6 +107,11 @@ struct RecurrentShape {
   // What one of `tensor` TP ranks computes, which replicate heads of q and k if there are fewer than ranks.
   [[nodiscard]] RecurrentShape of_rank(int tensor) const {
     return {rule, std::max(1, key_heads / tensor), heads / tensor, key_dim, value_dim, convolution};
+  }
+  // What a TP rank computes once its heads are shared out over `context` CP ranks: heads of q and k are
+  // replicated if there are fewer than ranks (Megatron-core's mamba_context_parallel.py).
+  [[nodiscard]] RecurrentShape shared_out(int context) const {
+    return {rule, std::max(key_heads, context), heads, key_dim, value_dim, convolution};
   }
   [[nodiscard]] const RecurrenceFacts& facts() const { return facts_of(rule); }
   [[nodiscard]] std::int64_t key_width() const { return std::int64_t{key_heads} * key_dim; }

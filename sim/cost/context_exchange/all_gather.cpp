@@ -68,7 +68,6 @@ double least_gathering(const LayerCosts& costs, const ContextGroup& group) {
 
 constinit const ContextForm kAllGatherForm = {
     .counts_in_workload = true,
-    .estimated_exchanges = [](const Layout&, int) { return 2; },
     .held_tokens = [](std::int64_t, std::int64_t group_tokens, int) { return group_tokens; },
     .exchange = exchange_all,
     .attend = attend_to_all,

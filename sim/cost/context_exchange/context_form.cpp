@@ -2,6 +2,8 @@
 
 #include <cassert>
 
+#include "policies/base/text.h"
+
 namespace equipoise {
 
 static const std::vector<int>& placement_of(const ContextCase& of) {
@@ -79,8 +81,19 @@ ContextGroup context_group(const LayerCosts& costs, int context, const StagePool
   return {context, costs.grid().context_shape(context), as_double(costs.kv_bytes_per_token())};
 }
 
-bool heads_suit(const Layout& layout, int heads, int degree) {
-  return heads % context_form(layout).head_shares(layout, degree) == 0;
+std::string ranks_of_heads(const ModelShape& model, const Layout& layout, int degree) {
+  if (const int heads = model.heads / layout.tensor;
+      heads % context_form(layout).head_shares(layout, degree) != 0)
+    return concatenated("a divisor of the ", heads, " query heads of a TP rank (context_comm ",
+                        name_of(layout.acting_form()), ")");
+  if (!model.recurrence) return "";
+  const RecurrentShape recurrence = model.recurrence->of_rank(layout.tensor);
+  if (recurrence.heads % degree != 0)
+    return concatenated("a divisor of the ", recurrence.heads, " heads of a TP rank's linear recurrences");
+  if (const int keys = recurrence.key_heads; keys % degree != 0 && degree % keys != 0)
+    return concatenated("a divisor or multiple of the ", keys,
+                        " key heads of a TP rank's linear recurrences");
+  return "";
 }
 
 Picoseconds exchange_time(const ContextForm& form, const LayerCosts& costs, const ExchangedTokens& tokens,

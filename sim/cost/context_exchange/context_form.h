@@ -26,6 +26,7 @@
 #include <cstdint>
 #include <iterator>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -145,8 +146,6 @@ struct ContextForm {
   bool counts_in_workload = false;
   // Ranks that share the heads of attention in a group of that degree; with 1 each has all heads.
   int (*head_shares)(const Layout& layout, int degree) = [](const Layout&, int) { return 1; };
-  // Number of exchanges in a pass, to estimate what a simulation allocates. A backward may have one more.
-  int (*estimated_exchanges)(const Layout& layout, int context);
   // K and V that a rank holds at once, in tokens of all heads. The rank has `rank_tokens` of its group's
   // `group_tokens`, and an inner group of a nested form has `inner` ranks. What a group-cast receives depends
   // on the sharding, so this is an upper bound.
@@ -190,8 +189,13 @@ inline bool repeats_mixer(const Layout& layout, Mixer mixer) {
 
 // An all-to-all with messages of any size, priced as one in which every rank sends or receives so many bytes.
 Op uneven_all_to_all(const LayerCosts& costs, double bytes, const ContextGroup& group, RangeUse& use);
-// Whether a group of `degree` ranks can share the heads of a TP rank in the layout's form.
-bool heads_suit(const Layout& layout, int heads, int degree);
+// The number of ranks that can share a TP rank's heads, as an error names it ("a divisor of the 4 heads of a
+// TP rank's linear recurrences"), or "" if `degree` ranks can. Heads of attention are shared in some forms,
+// those of a recurrence in all.
+std::string ranks_of_heads(const ModelShape& model, const Layout& layout, int degree);
+inline bool heads_suit(const ModelShape& model, const Layout& layout, int degree) {
+  return ranks_of_heads(model, layout, degree).empty();
+}
 
 Picoseconds exchange_time(const ContextForm& form, const LayerCosts& costs, const ExchangedTokens& tokens,
                           int context, RangeUse& use);

@@ -349,8 +349,6 @@ void take_evened(const EvenedAttention& evened, ContextPasses& passes, ContextEx
 }
 
 constinit const ContextForm kDisaggregatedForm = {
-    .estimated_exchanges = [](const Layout& layout,
-                              int context) { return 2 * layout.nano_batches_of(context); },
     .held_tokens = [](std::int64_t, std::int64_t group_tokens, int) { return group_tokens; },
     .check = check_tasks,
     .count =

@@ -454,7 +454,6 @@ void attend_during_cast(const ContextCase& of, ContextPasses& out, RangeUse& use
 }  // namespace
 
 constinit const ContextForm kGroupCastForm = {
-    .estimated_exchanges = [](const Layout& layout, int) { return layout.cast_stages + 1; },
     .held_tokens = [](std::int64_t, std::int64_t group_tokens, int) { return group_tokens; },
     .count =
         [](const TokensCase& of, ExchangedTokens& tokens) {

@@ -106,7 +106,6 @@ int inner_ranks(const Layout& layout, int degree) {
 
 constinit const ContextForm kUlyssesRingForm = {
     .head_shares = inner_ranks,
-    .estimated_exchanges = [](const Layout&, int context) { return context + 2; },
     .held_tokens = [](std::int64_t rank_tokens, std::int64_t, int) { return 2 * rank_tokens; },
     .exchange = exchange_nested<kRingForm>,
     .attend = attend_nested<kRingForm>,
@@ -116,7 +115,6 @@ constinit const ContextForm kUlyssesRingForm = {
 constinit const ContextForm kUlyssesAllGatherForm = {
     .counts_in_workload = true,
     .head_shares = inner_ranks,
-    .estimated_exchanges = [](const Layout&, int) { return 4; },
     .held_tokens = [](std::int64_t, std::int64_t group_tokens,
                       int inner) { return (group_tokens + inner - 1) / inner; },
     .exchange = exchange_nested<kAllGatherForm>,

@@ -19,7 +19,8 @@ void exchange_recurrent_heads(const LayerCosts& costs, const ExchangedTokens& to
         costs.kernels.collectives().seconds(Collective::all_to_all, op.bytes, group.shape, use));
     return op;
   };
-  const Op inputs = all_to_all(costs.recurrence.inputs()), output = all_to_all(costs.recurrence.outputs());
+  const Op inputs = all_to_all(costs.recurrence.inputs(group.ranks)),
+           output = all_to_all(costs.recurrence.outputs());
   out.forward = {inputs, output};
   out.backward = {output, inputs};
 }
@@ -39,7 +40,7 @@ void recur(const ContextCase& of, ContextPasses& out, RangeUse&) {
 }  // namespace
 
 constinit const ContextForm kRecurrenceForm = {
-    .estimated_exchanges = [](const Layout&, int) { return 2; },
+    .counts_in_workload = true,
     .held_tokens = [](std::int64_t rank_tokens, std::int64_t, int) { return 2 * rank_tokens; },
     .exchange = exchange_recurrent_heads,
     .attend = recur,

@@ -279,7 +279,6 @@ double least_blocks(const LayerCosts& costs, const ContextGroup& group) {
 }  // namespace
 
 constinit const ContextForm kRingForm = {
-    .estimated_exchanges = [](const Layout&, int context) { return context; },
     .held_tokens = [](std::int64_t rank_tokens, std::int64_t, int) { return 2 * rank_tokens; },
     .exchange = exchange_blocks,
     .attend = attend_by_blocks,

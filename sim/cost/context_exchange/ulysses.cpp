@@ -65,7 +65,6 @@ double least_all_to_all(const LayerCosts& costs, const ContextGroup& group) {
 
 constinit const ContextForm kUlyssesForm = {
     .head_shares = [](const Layout&, int degree) { return degree; },
-    .estimated_exchanges = [](const Layout&, int) { return 2; },
     .held_tokens = [](std::int64_t rank_tokens, std::int64_t, int) { return 2 * rank_tokens; },
     .exchange = exchange_heads,
     .attend = attend_with_share,

@@ -365,20 +365,18 @@ std::string lane_text(std::size_t step, std::size_t lane) {
 }
 
 // The degrees of CP groups that the layout allows, for an error.
-std::string allowed_degrees(const Layout& layout, int heads, int degree) {
+std::string allowed_degrees(const ModelShape& model, const Layout& layout, int degree) {
   const int ranks = layout.data * layout.context;
   if (degree > ranks) return "at most data x context = " + std::to_string(ranks);
-  // Inner groups of a nested form fit any CP group.
+  if (std::string allowed = ranks_of_heads(model, layout, degree); !allowed.empty()) return allowed;
+  // Inner groups of a nested form fit any CP group. Else AttentionCosts prices shared heads at these alone.
   if (context_form(layout).head_shares(layout, degree) == layout.inner_ranks(degree)) return "";
-  const int of_rank = heads / layout.tensor;
-  const bool power = std::has_single_bit(static_cast<unsigned>(degree));
-  if ((power || degree == layout.context) && heads_suit(layout, of_rank, degree)) return "";
-  return concatenated("a power of two that divides the ", of_rank, " query heads of a TP rank (context_comm ",
-                      name_of(layout.acting_form()), ")");
+  if (degree == layout.context || std::has_single_bit(static_cast<unsigned>(degree))) return "";
+  return concatenated("context or a power of two (context_comm ", name_of(layout.acting_form()), ")");
 }
 
 // Barrier groups count up from 0 in the order of lanes, as engines and traces expect.
-void check_lanes(const Layout& layout, int heads, const PolicyRun& run) {
+void check_lanes(const ModelShape& model, const Layout& layout, const PolicyRun& run) {
   const auto refuse = [&](std::size_t s, std::size_t l, const std::string& key, const std::string& allowed,
                           int found) {
     throw UserError(run.plan_file, ": ", lane_text(s, l), ".", key, ": expected ", allowed, ", found ",
@@ -388,7 +386,7 @@ void check_lanes(const Layout& layout, int heads, const PolicyRun& run) {
     int group = 0;
     const std::vector<Lane>& lanes = run.plan->steps[s].lanes;
     for (std::size_t l = 0; l < lanes.size(); ++l) {
-      if (const std::string allowed = allowed_degrees(layout, heads, lanes[l].context); !allowed.empty())
+      if (const std::string allowed = allowed_degrees(model, layout, lanes[l].context); !allowed.empty())
         refuse(s, l, "context", allowed, lanes[l].context);
       const int next = lanes[l].barrier_group;
       if (next != group && (next != group + 1 || l == 0))
@@ -451,11 +449,11 @@ void note_idle_ranks(std::int64_t ranks, const Plan& plan, Notes& notes) {
 
 }  // namespace
 
-void check_plan(const Layout& layout, int heads, const DocumentSet& documents, const PolicyRun& run,
-                Notes& notes) {
+void check_plan(const ModelShape& model, const Layout& layout, const DocumentSet& documents,
+                const PolicyRun& run, Notes& notes) {
   const Plan& plan = *run.plan;
   if (plan.steps.empty()) throw UserError(run.plan_file, ": steps: expected at least one step, found none");
-  check_lanes(layout, heads, run);
+  check_lanes(model, layout, run);
   PlanLimits limits;
   limits.gpus = std::int64_t{layout.data} * layout.context;
   limits.rank_tokens = run.says("bucket_size") ? run.pack.bucket_size : 0;

@@ -59,7 +59,7 @@ PolicyRun with_plan(PolicyRun run, const PlansOfRows& plans, Notes& notes);
 //
 // One law is milder than for our own policies: pieces of a document may run out of order if the plan treats
 // them as whole pieces, as --oversize split makes them.
-void check_plan(const Layout& layout, int heads, const DocumentSet& documents, const PolicyRun& run,
-                Notes& notes);
+void check_plan(const ModelShape& model, const Layout& layout, const DocumentSet& documents,
+                const PolicyRun& run, Notes& notes);
 
 }  // namespace equipoise

@@ -64,7 +64,7 @@ std::optional<Note> derive_bucket(StudyRow& row) {
 bool has_degree(const RunModels& models, int degree) {
   const Layout& layout = models.layout;
   if (layout.data * layout.context % degree != 0) return false;
-  return heads_suit(layout, models.costs.model().heads / layout.tensor, degree);
+  return heads_suit(models.costs.model(), layout, degree);
 }
 
 // Why no plan can be made because nothing fits into memory; else nothing.
@@ -193,8 +193,8 @@ Plan plan_of(const StudyRow& row, const PackingProblem& problem, Notes& notes) {
   ranks.data = run.pack.lanes;
   ranks.context = run.pack.context;
   const RunModels* const models = row.models.get();
-  check_plan(models != nullptr ? models->layout : ranks, models != nullptr ? models->costs.model().heads : 0,
-             row.documents, run, odd);
+  check_plan(models != nullptr ? models->costs.model() : ModelShape{},
+             models != nullptr ? models->layout : ranks, row.documents, run, odd);
   add_about(notes, run.label, odd);
   Plan plan = *run.plan;
   order_micro_batches(plan.steps, run.pack.order, problem.workload);

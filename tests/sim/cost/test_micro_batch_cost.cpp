@@ -133,7 +133,7 @@ TEST_CASE("A ring meets c - 1 times and computes meanwhile; Ulysses meets before
   CHECK(*fastest == *slowest);
 }
 
-TEST_CASE("Every CP form has the exchanges that it says, at most, and a run of attention behind each") {
+TEST_CASE("Every CP form has exchanges, and a run of attention behind each") {
   for (std::size_t f = 0; f < std::size(kContextForms); ++f)
     for (const int context : {2, 3, 4, 6, 12}) {
       CAPTURE(kContextCommNames[f]);
@@ -143,10 +143,8 @@ TEST_CASE("Every CP form has the exchanges that it says, at most, and a run of a
       layout.context_inner = context % 2 == 0 ? 2 : 3;
       const Models models(builtin_model("wlb-550m"), layout);  // 12 heads
       const MicroBatchCost cost = cost_of(models, documents({9000, 2500, 788}), "per-document");
-      const int most = kContextForms[f]->estimated_exchanges(layout, context) + 1;  // a ring's way home
       for (const LayerTimeline* pass : {&cost.forward[0], &cost.backward[0]}) {
         CHECK(pass->syncs() > 0);
-        CHECK(static_cast<int>(pass->syncs()) <= most);
         CHECK(pass->overlap.size() == pass->syncs() * pass->local.size() / (pass->syncs() + 1));
         CHECK(*std::min_element(pass->comm.begin(), pass->comm.end()) > 0);
       }
@@ -266,8 +264,8 @@ TEST_CASE(
   MicroBatchCost cost;
   CHECK_THROWS_WITH_AS(
       coster.cost(documents({65536}), 8, cost),
-      "parallel.context_comm: ulysses with a CP group of 8 ranks; allowed: divisors of the 28 query "
-      "heads of a TP rank",
+      "parallel.context: expected CP groups of a divisor of the 28 query heads of a TP rank (context_comm "
+      "ulysses), found 8 ranks",
       UserError);
 }
 

@@ -107,10 +107,39 @@ TEST_CASE("Its all-to-alls send a rank's projected inputs and bring its results 
   CHECK(exchanges.backward[0].bytes == exchanges.forward[1].bytes);
 }
 
+TEST_CASE("Keys are replicated where a CP group has more ranks than they have heads") {
+  ModelShape m = hybrid_model(Recurrence::mamba2);
+  m.recurrence->key_heads = 2;
+  const Models models(m, on(1, 8)), alone(m, Layout{});
+  ContextExchanges exchanges;
+  RangeUse use;
+  ExchangedTokens tokens;
+  tokens.distributed = 8192;
+  tokens.fullest = 1024;
+  kRecurrenceForm.exchange(models.costs, tokens, context_group(models.costs, 8), exchanges, use);
+  // x and the gate: 32 x 128 each. B and C: a replica of 128 for each of the 8 ranks. 32 steps.
+  CHECK(exchanges.forward[0].bytes == 1024 * 2 * (2 * 4096 + 2 * 8 * 128 + 32));
+  // In a group of four there are four replicas.
+  kRecurrenceForm.exchange(models.costs, tokens, context_group(models.costs, 4), exchanges, use);
+  CHECK(exchanges.forward[0].bytes == 1024 * 2 * (2 * 4096 + 2 * 4 * 128 + 32));
+  const auto convolved = [&](const Models& of) {
+    OpList before, after;
+    of.costs.layers.forward(LayerKind::recurrent_dense, 1024, before, after, use);
+    return bytes_in(before.ops(), OpName::convolution);
+  };
+  CHECK(convolved(models) - convolved(alone) == 2 * 2 * 1024 * 2.0 * (8 - 2) * 128);
+  const auto kept = [&](const Layout& layout) {
+    return kept_bytes(m, layout, FrameworkOptions{}, LayerKind::recurrent_dense);
+  };
+  CHECK(kept(on(1, 8)) - kept(on(1, 1)) == 2 * 2.0 * (8 - 2) * 128);
+  CHECK(kept(on(1, 2)) == kept(on(1, 1)));
+}
+
 TEST_CASE("Degrees that its heads do not allow are refused") {
-  const auto refusal = [](const Layout& layout) {
+  ModelShape m = hybrid_model();
+  const auto refusal = [&](const Layout& layout) {
     try {
-      check_layout(hybrid_model(), layout, "study.json");
+      check_layout(m, layout, "study.json");
     } catch (const std::exception& e) {
       return std::string(e.what());
     }
@@ -118,8 +147,18 @@ TEST_CASE("Degrees that its heads do not allow are refused") {
   };
   CHECK(refusal(on(8, 4)) == "");
   CHECK(refusal(on(8, 8)) ==
-        "study.json: parallel.context: expected a divisor of a TP rank's 4 heads of its linear recurrences, "
+        "study.json: parallel.context: expected a divisor of the 4 heads of a TP rank's linear recurrences, "
         "found 8");
+  CHECK(heads_suit(m, on(8, 1), 4));
+  CHECK(!heads_suit(m, on(8, 1), 8));
+  CHECK(heads_suit(builtin_model("llama3.1-8b"), on(8, 1), 8));
+  m.recurrence->key_heads = 12;
+  m.recurrence->heads = 48;
+  CHECK(refusal(on(4, 3)) == "");
+  CHECK(refusal(on(4, 6)) == "");  // two replicas of each key head
+  CHECK(refusal(on(4, 4)) ==
+        "study.json: parallel.context: expected a divisor or multiple of the 3 key heads of a TP rank's "
+        "linear recurrences, found 4");
 }
 
 TEST_CASE("What a recurrence keeps, counted by hand") {
@@ -232,4 +271,30 @@ TEST_CASE("Packers see a workload that grows less with a document's length") {
   };
   CHECK(growth(recurs) > 1);
   CHECK(growth(recurs) - 1 < 0.5 * (growth(attends) - 1));
+}
+
+TEST_CASE("Packers and choosers of degrees see the all-to-alls of recurrences") {
+  ModelShape m = hybrid_model();
+  m.recurrence->layers.assign(at(m.layers), true);  // nothing else is exchanged
+  Layout groups;                                    // four ranks that may form a group
+  groups.data = 4;
+  const Models models(m, on(1, 4, ContextComm::ring)), alone(m, groups);
+  const std::int64_t lengths[] = {8192};
+  const auto exchanges = [&](const Models& of, int degree) {
+    RangeUse use;
+    const ExchangedTokens tokens{.distributed = 8192, .fullest = 8192 / degree};
+    return m.layers * to_seconds(exchange_time(kRecurrenceForm, of.costs, tokens, degree, use));
+  };
+  double of_one = 0, of_four = 0;
+  const ProfiledWorkload workload(alone.costs, 8192);
+  workload.on_group(lengths, 1, std::span(&of_one, 1));
+  workload.on_group(lengths, 4, std::span(&of_four, 1));
+  CHECK(exchanges(alone, 4) > 0);
+  CHECK(of_four == doctest::Approx(of_one / 4 + exchanges(alone, 4)));
+  // A packer's window of 8,192 tokens on four ranks, each of which has 2,048.
+  double packed = 0, local = 0;
+  const ProfiledWorkload of_window(models.costs, 8192);
+  of_window.of(lengths, std::span(&packed, 1));
+  of_window.on_group(lengths, 1, std::span(&local, 1));
+  CHECK(packed == doctest::Approx(local / 4 + exchanges(models, 4)));
 }

@@ -240,3 +240,28 @@ TEST_CASE("A bucket that a row gives is tried smaller, whichever policy or rule 
     CHECK(std::ranges::find(tried, change_note("bucket_size", 65536)) != tried.end());
   }
 }
+
+TEST_CASE("Policies that choose CP degrees keep to those that share out a recurrence's heads") {
+  json file = small_study();
+  file["parallel"] = {{"tensor", 1}, {"context", 1}, {"data", 4}, {"recompute", "none"}};
+  file["policies"] = {"flexsp", "hybrid-cp", "dynamic-cp", {{"name", "hbp"}, {"groups", "8K:1,32K:2"}}};
+  file.erase("baseline");
+  Study study = parse(file);
+  study.model.recurrence = RecurrentShape{.rule = Recurrence::gated_delta,
+                                          .key_heads = 2,
+                                          .heads = 2,
+                                          .key_dim = 64,
+                                          .value_dim = 64,
+                                          .convolution = 4,
+                                          .layers = std::vector<bool>(at(study.model.layers), false)};
+  study.model.recurrence->layers[0] = true;
+  RunStudyOptions options;
+  options.keep_plans = true;
+  for (const PolicyResult& row : run_study(study, options).policies) {
+    CAPTURE(row.name);
+    CHECK(row.status == RowStatus::ok);
+    CHECK(row.plan.steps.size() == 4);
+    for (const Step& step : row.plan.steps)
+      for (const Lane& lane : step.lanes) CHECK(lane.context <= 2);
+  }
+}

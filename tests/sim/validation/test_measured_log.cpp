@@ -305,6 +305,18 @@ TEST_CASE("Kinds of kernels and of ops") {
            {"triton_poi_fused_add_mul_0", "elementwise"},
            {"triton_red_fused__scaled_mm_all_gather_into_tensor_3", "elementwise"},
            {"fused_moe_kernel", "gemm"},
+           // linear recurrences of FLA and mamba_ssm, which the simulated log counts as attention, too
+           {"chunk_gated_delta_rule_fwd_kernel_h_blockdim64", "attention"},
+           {"chunk_local_cumsum_scalar_kernel", "attention"},
+           {"recompute_w_u_fwd_kernel", "attention"},
+           {"merge_16x16_to_64x64_inverse_kernel", "attention"},
+           {"_chunk_scan_fwd_kernel", "attention"},
+           {"_bmm_chunk_fwd_kernel", "attention"},
+           {"_state_passing_bwd_kernel", "attention"},
+           {"causal_conv1d_fwd_kernel", "elementwise"},
+           {"l2norm_fwd_kernel", "elementwise"},
+           {"void at::native::(anonymous namespace)::chunk_cat_cuda_kernel<float, c10::BFloat16>",
+            "elementwise"},
            {"frobnicate_v2", ""}}) {
     CAPTURE(name);
     CHECK(kind_of_kernel(name) == kind);

@@ -153,7 +153,7 @@ TEST_CASE(
   types[3] = "linear_attention";
   CHECK(refusal(with(gemma2(), {{"layer_types", types}})) ==
         "layer_types[3]: expected attention, since layers of other mixers than attention (state-space, "
-        "recurrent) are not modelled, found \"linear_attention\"");
+        "recurrent, short convolutions) are not modelled, found \"linear_attention\"");
   types[3] = "global";
   CHECK(refusal(with(gemma2(), {{"layer_types", types}})) ==
         "layer_types[3]: expected full_attention or sliding_attention, found \"global\"");
@@ -398,9 +398,8 @@ TEST_CASE("Jamba and its like are refused by name") {
     "expert_layer_period": 2, "mamba_d_conv": 4, "mamba_d_state": 16, "mamba_expand": 2, "num_experts": 16,
     "num_experts_per_tok": 2, "sliding_window": null})"));
   CHECK(refusal(jamba) ==
-        "model_type: expected another, since layers of other mixers than attention (state-space, recurrent) "
-        "are not "
-        "modelled, found \"jamba\"");
+        "model_type: expected another, since layers of other mixers than attention (state-space, recurrent, "
+        "short convolutions) are not modelled, found \"jamba\"");
   json unnamed = jamba;
   unnamed.erase("model_type");
   CHECK(refusal(unnamed).rfind("attn_layer_offset: expected none, since layers of other mixers", 0) == 0);

@@ -95,7 +95,8 @@ TEST_CASE("Every impossible layout is refused, naming the key, what was found an
        [](Layout& l) { l.zero = 3, l.pipeline = 2; }},
       {"study.json: parallel.recompute.layers: expected 0..32, found 33",
        [](Layout& l) { l.recompute = Recompute::layers, l.recompute_layers = 33; }},
-      {"study.json: parallel.context: Ulysses needs a divisor of the 4 query heads of a TP rank, found 8",
+      {"study.json: parallel.context: expected a divisor of the 4 query heads of a TP rank (context_comm "
+       "ulysses), found 8",
        [](Layout& l) { l.tensor = 8, l.context = 8, l.context_comm = ContextComm::ulysses; }},
       {"study.json: parallel.context_inner: 3 is no divisor of context = 8; allowed: 1, 2, 4",
        [](Layout& l) {
