@@ -395,6 +395,8 @@ void RowReader::add_experts(std::size_t at, json& model) const {
                       {"ffn", number("moe_ffn_hidden")}};
   if (number("shared_ffn") > 0) model["experts"]["shared_ffn"] = number("shared_ffn");
   if (number("dense_layers") > 0) model["experts"]["dense_layers"] = number("dense_layers");
+  if (source.find(says["expert_biases"].get<std::string>()) != std::string_view::npos)
+    model["experts"]["bias"] = true;
   model["ffn"] = number("moe_ffn_hidden");  // used by no layer, if the table has no other width
   const std::string_view mla = models_->text(at, "mla");
   if (!mla.empty()) model["mla"] = mla_of(id, mla);

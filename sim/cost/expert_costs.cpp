@@ -24,6 +24,17 @@ constexpr Moved kFusedPermute{1, 1};
 // product, that of the probabilities a product and its sum; then index_add, as scatter_add above.
 constexpr Moved kSort{2, 0}, kBring{5, 1}, kBringGradient{2 + 2 + 4, 0}, kSortGradient{3, 1};
 
+// Adding the bias of an expert's second product where PyTorch does it for one expert after the other, in fp32
+// (TEGroupedMLP._apply_bias of Megatron Core): bytes per element of the output, kernels for each expert, and
+// kernels for all together. Forward: the product with the probability, the sum; a concatenation, a cast.
+// Backward: a cast of the whole; the sum's cast, and for the bias and for the probability a product and its
+// sum; the outputs are joined.
+struct BiasKernels {
+  double bytes;
+  std::int64_t of_expert, of_all;
+};
+constexpr BiasKernels kAddBias{4 + 10 + 8 + 6, 2, 2}, kBiasGradient{6 + 6 + 12 + 12 + 4, 6, 2};
+
 // Launches in a library's own loop over experts that take the host as long as one of the framework's, which
 // goes through Python and autograd. The number is assumed: no published step shows it by itself.
 constexpr std::int64_t kLoopedLaunches = 10;
@@ -72,6 +83,18 @@ Op ExpertCosts::expert_products(OpName name, GemmRole role, std::int64_t m, std:
   return op;
 }
 
+// Only a library's own loop over experts leaves the bias to the framework.
+void ExpertCosts::push_bias(std::int64_t routed, bool backward, OpList& ops, RangeUse& use) const {
+  const MoeShape& moe = *basis_.model.moe;
+  if (!moe.bias || expert_gemm_ || basis_.framework.expert_streams == 0) return;
+  const BiasKernels& kernels = backward ? kBiasGradient : kAddBias;
+  const double elements = as_double(routed) * as_double(basis_.model.hidden);
+  Op op = kernels_.moves(OpName::expert_bias, Elementwise::copy, kernels.bytes * elements, use);
+  op.launches =
+      static_cast<std::uint32_t>(kernels.of_expert * (moe.experts / basis_.layout.expert) + kernels.of_all);
+  ops.push(op);
+}
+
 // The products of the experts on the busiest rank, for the `routed` token copies that arrive there: a group
 // per expert, each with its own weights and tiles.
 void ExpertCosts::push_experts(std::int64_t routed, bool backward, OpList& ops, RangeUse& use) const {
@@ -108,6 +131,7 @@ void ExpertCosts::push_experts(std::int64_t routed, bool backward, OpList& ops, 
     casts_.push_quantize(WeightKind::fc2, routed, f, ops, use);
     product(OpName::expert_gemm, GemmRole::forward, rows, h, f);
     adapt(WeightKind::fc2, h, f, false);
+    push_bias(routed, false, ops, use);
     return;
   }
   const auto gradients = [&](WeightKind weights, std::int64_t out, std::int64_t in) {
@@ -122,6 +146,7 @@ void ExpertCosts::push_experts(std::int64_t routed, bool backward, OpList& ops, 
     activate(ElementwisePass::forward);
     ops.mark_again(ops.size() - 1);
   }
+  push_bias(routed, true, ops, use);
   gradients(WeightKind::fc2, h, f);
   activate(ElementwisePass::backward);
   gradients(WeightKind::fc1, up, h);

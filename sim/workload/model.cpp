@@ -242,6 +242,7 @@ ModelShape sparse(ModelShape m, int experts, int active) {
 ModelShape gpt_oss(std::string name, int layers, int experts) {
   ModelShape m =
       sparse(dense(std::move(name), layers, 2880, 64, 8, 64, 2880, 201088, false, true), experts, 4);
+  m.moe->bias = true;
   m.sliding_window = 128;  // every other layer, beginning with the first
   for (int layer = 0; layer < layers; ++layer) m.sliding_layers.push_back(layer % 2 == 0);
   return m;

@@ -61,6 +61,7 @@ struct MoeShape {
   std::vector<bool> sparse{};   // by layer: whether it has experts; if empty, dense_layers decides
   int groups = 0;               // groups of consecutive experts in the router; 0 if it has none
   int groups_of_token = 0;      // number of groups that a token's experts come from
+  bool bias = false;            // whether an expert's products add a bias
 
   [[nodiscard]] std::int64_t shared_width() const {
     return shared_ffn > 0 ? shared_ffn : shared * expert_ffn;

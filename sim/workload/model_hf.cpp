@@ -231,6 +231,7 @@ struct TypeDefaults {
   int every_full = 0;     // the last of so many layers sees everything, the others a window; 0: all are alike
   bool window_on = true;  // also without use_sliding_window
   bool llama4 = false;    // whether chunks and experts have keys of their own
+  bool expert_bias = false;
   const char* values = "{}";
 };
 const TypeDefaults* defaults_of(const std::string& type) {
@@ -287,7 +288,10 @@ const TypeDefaults* defaults_of(const std::string& type) {
       {"glm4", {.qkv_bias = true, .values = kHead128}},
       {"glm4_moe", {}},
       {"gpt_oss",
-       {.qkv_bias = true, .every_full = 2, .values = R"({"head_dim": 64, "sliding_window": 128})"}},
+       {.qkv_bias = true,
+        .every_full = 2,
+        .expert_bias = true,
+        .values = R"({"head_dim": 64, "sliding_window": 128})"}},
       {"minimax", {}},
       {"minimax_m1", {}},
       {"minimax_text_01", {}},
@@ -691,6 +695,7 @@ ModelShape read_hf_config(const std::string& path, const HfOptions& options, Not
   else if (!may_recur(type_name))
     read_windows(config, type, known != nullptr, m);
   read_moe(config, type.llama4, m, found);
+  if (m.moe) m.moe->bias = type.expert_bias;
   read_mla(config, m);
   read_recurrence(config, type_name, listed, m, found);
   m.mtp_layers = static_cast<int>(config.count_or("num_nextn_predict_layers", 0, kMostPredictions));

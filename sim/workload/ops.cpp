@@ -5,16 +5,14 @@ namespace {
 
 // The order is that of the enums.
 constexpr std::array<const char*, kOpNames> kOpTexts = {
-    "rms_norm",       "tp_all_gather",  "tp_reduce_scatter", "qkv_gemm",
-    "rope",           "cp_all_gather",  "cp_reduce_scatter", "cp_ring_step",
-    "cp_all_to_all",  "attention",      "convolution",       "recurrence",
-    "out_gemm",       "residual",       "gate_up_gemm",      "activation",
-    "down_gemm",      "router",         "routing",           "permute",
-    "quantize",       "ep_all_to_all",  "taken_sms",         "expert_gemm",
-    "mla_projection", "mtp_projection", "input_gradient",    "weight_gradient",
-    "host_stall",     "nano_batch",     "embedding",         "logits_gemm",
-    "cross_entropy",  "pp_send",        "dp_reduce",         "dp_all_gather",
-    "optimizer"};
+    "rms_norm",       "tp_all_gather",     "tp_reduce_scatter", "qkv_gemm",        "rope",
+    "cp_all_gather",  "cp_reduce_scatter", "cp_ring_step",      "cp_all_to_all",   "attention",
+    "convolution",    "recurrence",        "out_gemm",          "residual",        "gate_up_gemm",
+    "activation",     "down_gemm",         "expert_bias",       "router",          "routing",
+    "permute",        "quantize",          "ep_all_to_all",     "taken_sms",       "expert_gemm",
+    "mla_projection", "mtp_projection",    "input_gradient",    "weight_gradient", "host_stall",
+    "nano_batch",     "embedding",         "logits_gemm",       "cross_entropy",   "pp_send",
+    "dp_reduce",      "dp_all_gather",     "optimizer"};
 constexpr std::array<const char*, kStreams> kStreamTexts = {"compute", "tp", "cp", "ep", "pp", "dp"};
 static_assert(kOpTexts.back() != nullptr && kStreamTexts.back() != nullptr, "every op and stream has a name");
 

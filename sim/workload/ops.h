@@ -33,6 +33,7 @@ enum class OpName : std::uint8_t {
   gate_up_gemm,
   activation,
   down_gemm,
+  expert_bias,
   router,
   routing,  // the router's small kernels: softmax, choice, loss, maps
   permute,

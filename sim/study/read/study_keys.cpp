@@ -89,6 +89,7 @@ constexpr Key<MoeShape> kExpertKeys[] = {
                                    "Width of all shared experts together; none without it"),
     integer<&MoeShape::dense_layers>("dense_layers", 0, kMostLayers,
                                      "Layers without experts, the first ones; 0 by default"),
+    flag<&MoeShape::bias>("bias", "An expert's products add a bias, as those of GPT-OSS do"),
 };
 
 constexpr Key<MlaShape> kMlaKeys[] = {

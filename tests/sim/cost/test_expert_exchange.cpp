@@ -100,6 +100,33 @@ TEST_CASE("A layer exchanges there and back in both passes, FP8 on the first way
   }
 }
 
+TEST_CASE("A library's own loop over experts leaves their bias to the framework, a grouped kernel does not") {
+  // Four tokens of GPT-OSS-20B on 8 of 32 experts: 16 copies, of which 4 x 4 arrive, each 2,880 wide. Forward
+  // 28 bytes an element and 2 kernels for each expert and 2 for all, backward 40 bytes, 6 and 2.
+  FrameworkOptions framework;
+  for (const int streams : {0, 4}) {
+    framework.expert_streams = streams;
+    const Models models(builtin_model("gpt-oss-20b"), experts_on(4), framework);
+    for (const bool backward : {false, true}) {
+      OpList before, after;
+      RangeUse use;
+      if (backward)
+        models.costs.layers.backward(LayerKind::moe, 4, before, after, use);
+      else
+        models.costs.layers.forward(LayerKind::moe, 4, before, after, use);
+      std::vector<std::pair<double, std::uint32_t>> biases;
+      for (const OpList* list : {&before, &after})
+        for (const Op& op : list->ops())
+          if (op.name == OpName::expert_bias) biases.emplace_back(op.bytes, op.launches);
+      if (streams == 0)
+        CHECK(biases.empty());
+      else
+        CHECK(biases == std::vector<std::pair<double, std::uint32_t>>{
+                            {16.0 * 2880 * (backward ? 40 : 28), backward ? 50 : 18}});
+    }
+  }
+}
+
 TEST_CASE("A profile without DeepEP's times says so") {
   // Two processes on CPUs: no such kernels.
   const Profile profile = Profile::load(std::string(EQUIPOISE_SOURCE_DIR) + "/profiler/profiles/cpu.json");
