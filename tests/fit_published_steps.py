@@ -189,9 +189,9 @@ def fit_eager(name, rows, args):
     best = family.fit(everything)
     print(f"mean of {len(of_benchmark)} benchmarks, sources held out, {100 * mean:.1f} %; best {best}")
     launches = [of["launch_us"] for of in of_source.values()]
-    host = {"seconds_per_launch": 1e-6 * best[0], "band": {"least": 1e-6 * min(launches), "most": 1e-6 * max(launches)},
+    host = {"seconds_per_launch": round(1e-6 * best[0], 8), "band": {"least": round(1e-6 * min(launches), 8), "most": round(1e-6 * max(launches), 8)},
             "known": f"fitted, {100 * mean:.0f} % off on sources that the fit did not see"}
-    return host, 1e-6 * best[1], {
+    return host, round(1e-6 * best[1], 8), {
         "fit": {"rows": len(family.ids), "benchmarks": len(of_benchmark), "numbers": 2, "source": sorted(of_source),
                 "date": datetime.date.today().isoformat(), "error_in_sample": summary([float(e) for e in family.errors[best]])},
         "left_out": {"mean_abs_error_of_benchmarks": round(mean, 4), "sources": of_source},
@@ -288,6 +288,8 @@ def write_preset(name, kernels, host=None):
         kernels["slowdowns"]["expert_product_seconds"] = before["slowdowns"]["expert_product_seconds"]
     preset["kernels"] = kernels
     path.write_text(preset_text(preset))
+    eager = PRESETS / f"{EAGER}.json"  # follows what was fitted anew
+    eager.write_text(preset_text(steps.eager_preset(json.loads((PRESETS / "megatron.json").read_text()), json.loads(eager.read_text()))))
 
 
 def main():
@@ -349,7 +351,7 @@ def main():
         args.held_out |= dict(left_out)
         if args.write:
             kernels = json.loads((PRESETS / f"{EAGER}.json").read_text())["kernels"]
-            kernels["slowdowns"]["expert_product_seconds"], kernels["experts"] = round(seconds, 8), experts
+            kernels["slowdowns"]["expert_product_seconds"], kernels["experts"] = seconds, experts
             kernels["left_out"] = {"mean_abs_error": experts["left_out"]["mean_abs_error_of_benchmarks"]}
             write_preset(EAGER, kernels, host)
     if args.errors:

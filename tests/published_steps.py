@@ -50,6 +50,20 @@ def family_of(row):
     return f"{framework}-eager" if framework == "megatron" and eager else framework
 
 
+def eager_preset(megatron, own):
+    """The preset megatron-eager: megatron's, with a host, a time of each expert's product and errors of its own."""
+    host, kernels, errors = megatron["host"], megatron["kernels"], own["kernels"]
+    product = errors["slowdowns"]["expert_product_seconds"]
+    return {
+        **megatron, "name": own["name"], "summary": own["summary"],
+        "host": {**host, **{key: own["host"][key] for key in ("seconds_per_launch", "band", "known")},
+                 "sources": {**host["sources"], "seconds_per_launch": own["host"]["sources"]["seconds_per_launch"]}},
+        "kernels": {"kind": kernels["kind"], "gpu_families": kernels["gpu_families"],
+                    "slowdowns": {**kernels["slowdowns"], "expert_product_seconds": product},
+                    "experts": errors["experts"], "there": kernels["there"], "left_out": errors["left_out"]},
+    }
+
+
 def framework_of(row):
     """The framework of a row: the one that it states, or by its group's name."""
     group = row.get("group") or ""

@@ -248,7 +248,9 @@ json RowReader::framework() const {
 json RowReader::parallel(const json& recompute) const {
   json parallel = {{"tensor", size("tp")}, {"context", size("cp")},  {"pipeline", size("pp")},
                    {"data", size("dp")},   {"recompute", recompute}, {"virtual_pipeline", size_or("vp", 1)}};
-  if (size_or("fsdp_shard", 1) > 1) parallel["zero"] = 3;
+  // With a pipeline the weights stay gathered from a forward to its backward, so that only gradients and
+  // states are sharded.
+  if (size_or("fsdp_shard", 1) > 1 && size("pp") == 1) parallel["zero"] = 3;
   if (!has_experts()) return parallel;
   parallel["expert"] = size_or("ep", 1);
   parallel["expert_tensor"] = expert_tensor();

@@ -28,7 +28,7 @@ struct FrameworkRuns {
   std::string_view schedules;   // of a pipeline
   std::string_view degrees;     // policies whose CP degrees per micro-batch it runs, without a pipeline
   ContextFrameworks forms = 0;  // forms of context parallelism
-  bool takes_loader = false;    // whether tests train with equipoise.loader's micro-batches in it
+  bool takes_loader = false;    // it trains with equipoise.loader (tests/python/test_frameworks.py)
 };
 
 // Sharding rules that need only a loader that cuts by them, if attention takes any cut.

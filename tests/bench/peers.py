@@ -7,10 +7,10 @@
   peers/bin/python tests/bench/peers.py --folder openchat=FOLDER --folder calculon=FOLDER --folder simumax=FOLDER [--write]
 
 A peer comes from the Python that runs this, or from the folder of its sources that --folder names; SimGrid from Debian
-(libsimgrid-dev). What is not there is said and has no row. Each side takes turns with the other, at the setting at which it
+(libsimgrid-dev). What is not there is said and has no row; --write then writes nothing. Each side takes turns with the other, at the setting at which it
 does best; a row is the median of --repeats. CPU seconds, so that neighbours disturb little.
 `call` is a peer's function alone, `process` that with Python, imports, compilation and input; ours is always the whole
-process, its reading of lengths from text included. Status 1 where a peer that is here fails or takes too long, where answers
+process, its reading of lengths from text included, but for contention, where both are solvers alone. Status 1 where a peer that is here fails or takes too long, where answers
 differ, and where a row is not ahead and no reason is written."""
 import argparse
 import csv
@@ -164,6 +164,8 @@ def what_if_verdict(theirs, ours):
     return abs(off) <= SAME_FLOPS, f"FLOPs {100 * off:+.0f} %; fastest {fastest[0]}, ours {fastest[1]}{refused}"
 
 
+WHAT_IF_CARDS = {"simumax": ", PCIe A100"}  # the others have the A100 in SXM, as ours
+
 WHAT_IF_REASONS = {
     "llm-analysis": "it divides FLOPs by a rate that the user gives, without kernels or a schedule: every layout of as many GPUs "
                     "takes the same seconds",
@@ -245,20 +247,24 @@ class Bench:
             return
         (call, process, ours, turns), said = costs
         verdict = what_if_verdict(said["answer"], sweep_answer(self.output(sweep_command(file))))
-        self.lines.append(Line(f"one of {len(jobs())} layouts of 7B, equal sequences", f"{name} {said['version']}", call,
+        self.lines.append(Line(f"one of {len(jobs())} layouts of 7B, equal sequences", f"{name} {said['version']}{WHAT_IF_CARDS.get(name, '')}", call,
                                process / len(jobs()), ours / len(jobs()), turns, verdict, WHAT_IF_REASONS.get(name, "")))
 
     def contention(self, trace, job):
-        simgrid = against_simgrid.build_simgrid(self.scratch)
-        if not simgrid or not trace:
-            self.missing.append("SimGrid" if trace else "SimGrid (flow_trace is not built: -DEQUIPOISE_BENCHMARKS=ON)")
-            return
         print(f"... SimGrid {job}", file=sys.stderr, flush=True)
-        found = [against_simgrid.compare(trace, simgrid, job, self.scratch / "flows") for _ in range(self.repeats)]
+        try:
+            simgrid = against_simgrid.build_simgrid(self.scratch)
+            if not simgrid or not trace:
+                self.missing.append("SimGrid" if trace else "SimGrid (flow_trace is not built: -DEQUIPOISE_BENCHMARKS=ON)")
+                return
+            found = [against_simgrid.compare(trace, simgrid, job, self.scratch / "flows") for _ in range(self.repeats)]
+        except subprocess.CalledProcessError as error:
+            self.failed.append(f"SimGrid {job} ({pathlib.Path(error.cmd[0]).name} ends with status {error.returncode})")
+            return
         theirs, ours = statistics.median(one["cpu"] for one, _ in found), statistics.median(one["all_flows_cpu"] for _, one in found)
         worst, flows = found[-1][0]["worst"], found[-1][0]["flows"]
         verdict = worst <= against_simgrid.MOST_OFF, f"ends at most {worst:.1e} of a flow's time apart"
-        self.lines.append(Line(f"contention, {flows:,} flows of {job.split('x')[0]} GPUs", f"SimGrid {against_simgrid.version()}",
+        self.lines.append(Line(f"contention, solvers alone, {flows:,} flows of {job.split('x')[0]} GPUs", f"SimGrid {against_simgrid.version()}",
                                theirs, None, ours, self.repeats, verdict))
 
 
@@ -333,8 +339,10 @@ def main():
     if bench.missing:
         text += "\n\nNot here: " + "; ".join(bench.missing) + "."
     print(text)
-    if options.write and not bench.failed:
-        PAGE.write_text(between(PAGE.read_text(), "peers", text))
+    if options.write:
+        bench.failed += [f"{name}: not here, and the page has all peers" for name in bench.missing]
+        if not bench.failed:
+            PAGE.write_text(between(PAGE.read_text(), "peers", text))
     found = list(faults(bench.lines, bench.failed))
     print("\n".join(found), file=sys.stderr)
     return 1 if found else 0

@@ -1,14 +1,18 @@
 #!/usr/bin/env python3
 """What the scripts of tests/bench compute: fits, spreads, turns, tables. Nothing is timed."""
+import contextlib
 import dataclasses
+import io
 import json
 import math
 import pathlib
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import against_simgrid
 import before_after
 import growth
 import instructions
@@ -204,6 +208,33 @@ class Peers(unittest.TestCase):
             self.assertIsNone(bench.turns("a", {}, []))
             self.assertEqual((bench.missing, bench.failed), (missing, failed))
             self.assertEqual(list(peers.faults([], bench.failed)), failed)
+
+    def test_a_solver_that_fails_is_a_fault(self):
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(against_simgrid, "build_simgrid", lambda _: "false"):
+            bench = peers.Bench("true", {}, 3, pathlib.Path(folder))
+            bench.contention("false", "8x1")
+            self.assertEqual((bench.missing, bench.failed), ([], ["SimGrid 8x1 (false ends with status 1)"]))
+
+    def written(self, missing):
+        """Whether --write writes the page, and the status, of a bench whose peers are all but `missing`."""
+        with tempfile.TemporaryDirectory() as folder:
+            page = pathlib.Path(folder) / "peers.md"
+            page.write_text("<!-- peers -->old<!-- /peers -->")
+
+            def packing(bench, problem, lengths, path):
+                if problem.peer == missing:
+                    bench.missing.append(problem.peer)
+
+            lengths = lambda *_: ([1], pathlib.Path(folder), "a trace")
+            with mock.patch.multiple(peers, PAGE=page, write_lengths=lengths), mock.patch.multiple(
+                    peers.Bench, packing=packing, contention=lambda *_: None, what_if=lambda *_: None), mock.patch.object(
+                    sys, "argv", ["peers.py", "--write"]), contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+                status = peers.main()
+            return "old" not in page.read_text(), status
+
+    def test_the_page_is_written_where_all_peers_are_here(self):
+        self.assertEqual(self.written(missing=None), (True, 0))
+        self.assertEqual(self.written(missing="trl"), (False, 1))
 
     def test_turns_are_those_that_were_made(self):
         bench = peers.Bench("true", {}, 3, None)

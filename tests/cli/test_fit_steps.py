@@ -26,6 +26,14 @@ ROWS = [
 ]
 TRUTH = (1.3, 1.6, 1.9)
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests"))
+import published_steps  # noqa: E402
+
+
+class Presets(unittest.TestCase):
+    def test_megatron_without_graphs_is_megatron_but_for_its_host_and_its_products(self):
+        megatron, eager = (json.loads((ROOT / f"sim/framework/presets/{name}.json").read_text()) for name in ("megatron", "megatron-eager"))
+        self.assertEqual(eager, published_steps.eager_preset(megatron, eager))
 
 
 class FitSteps(Case):
@@ -135,6 +143,14 @@ class FitSteps(Case):
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn("excluded: a: precision fp8", result.stderr)
         self.assertEqual(json.loads(out.read_text())["kernels"]["fit"]["rows"], len(ROWS) - 1)
+
+    def test_sharded_rows_with_a_pipeline_are_predicted(self):
+        """A framework that shards weights (FSDP) keeps them gathered in a pipeline."""
+        path = self.table(self.rows([1] * len(ROWS)))
+        header, *rows = path.read_text().splitlines()
+        path.write_text("\n".join([f"{header},fsdp_shard", *(f"{row},2" for row in rows)]))
+        result = run("fit", "--steps", path, "--preset", "torchtitan", "--slowdowns", "preset")
+        self.assertEqual([row["row_id"] for row in csv.DictReader(io.StringIO(result.stdout))], [row[0] for row in ROWS], result.stderr)
 
     def test_errors_are_one_line(self):
         rows = self.table(self.rows([1] * len(ROWS)))

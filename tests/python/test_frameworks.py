@@ -19,6 +19,7 @@ from support import PROGRAM, ROOT, STUDY
 EXAMPLES = ROOT / "sim/python/examples"
 sys.path.insert(0, str(EXAMPLES))
 TOLERANCE = 1e-6  # float32: sums over documents in another order
+MOST_SECONDS = 600  # of a run that takes a minute or two
 
 
 def printed(script, *arguments, ranks=1):
@@ -33,11 +34,22 @@ def printed(script, *arguments, ranks=1):
                          env={**os.environ, **world, "RANK": str(rank), "LOCAL_RANK": str(rank)})
         for rank in range(ranks)
     ]
-    found = [process.communicate() for process in started]
-    for process, (_, errors) in zip(started, found):
-        if process.returncode != 0:
-            raise AssertionError(errors[-3000:])
+    found = [ended(process, started) for process in started]
+    failed = [f"rank {rank}: {errors[-3000:]}" for rank, (process, (_, errors)) in enumerate(zip(started, found)) if process.returncode != 0]
+    if failed:
+        raise AssertionError("\n".join(failed))
     return found[0][0]
+
+
+def ended(process, ranks):
+    """What a rank has printed at its end. Where it does not end all ranks are killed, because they wait for each other."""
+    try:
+        return process.communicate(timeout=MOST_SECONDS)
+    except subprocess.TimeoutExpired:
+        for rank in ranks:
+            rank.kill()
+        output, errors = process.communicate()
+        return output, f"{errors}\nno end within {MOST_SECONDS} s"
 
 
 def exported(target, folder, **changes):
@@ -47,7 +59,7 @@ def exported(target, folder, **changes):
     study["batch"] = {"context_window": 256, "sequences_per_step": 3 * ranks, "steps": 2}
     path = Path(folder) / "study.json"
     path.write_text(json.dumps(study))
-    done = subprocess.run([PROGRAM, "export", path, "--for", target, "--quiet"], capture_output=True, text=True)
+    done = subprocess.run([PROGRAM, "export", path, "--for", target, "--quiet"], capture_output=True, text=True, timeout=MOST_SECONDS)
     if done.returncode != 0:
         raise AssertionError(done.stderr)
     config = Path(folder) / f"config.{target}"
@@ -70,10 +82,9 @@ class Framework(unittest.TestCase):
         self.assertTrue(all(torch.isfinite(value).all() for value in found.values()))
 
 
-class WithTransformers(Framework):
+class WithTransformers:
     """Two ranks of an example that trains Transformers' Qwen2."""
 
-    __test__ = False
     script, resumed_steps, arguments = "", 2, ()
 
     def check(self, policy):
@@ -103,15 +114,15 @@ class WithTransformers(Framework):
         self.check("ffd")
 
 
-class Accelerate(WithTransformers):
+class Accelerate(WithTransformers, Framework):
     script = "accelerate_loop.py"
 
 
-class Trl(WithTransformers):
+class Trl(WithTransformers, Framework):
     script, resumed_steps = "trl_trainer.py", 4  # its steps are counted from the first run's
 
 
-class DeepSpeed(WithTransformers):
+class DeepSpeed(WithTransformers, Framework):
     script = "deepspeed_engine.py"
 
     def setUp(self):
@@ -168,6 +179,7 @@ class Megatron(Framework):
         for rank in range(2):
             loader = self.example.loader_of(self.prefix, "fixed-greedy", 2, rank, accumulate=3, length=128, **options)
             expected = [m for step in plan.steps for m in step[rank] + [[]] * (3 - len(step[rank]))]
+            self.assertEqual(len(loader), len(expected))
             for pieces, batch in zip(expected, itertools.islice(loader, len(loader))):
                 tokens = [t for document, begin, end in pieces for t in self.data[document]["input_ids"][begin:end]]
                 self.assertEqual(batch["tokens"].tolist(), [tokens + [0] * (128 - len(tokens))])

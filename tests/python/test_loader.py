@@ -94,7 +94,7 @@ class Multiple(unittest.TestCase):
     def test_pieces_are_cut_at_multiples(self):
         shape = {"slices": True, "sequences_per_step": 2, "micro_batches": 2}
         for policy, options in (("plain", {"context_window": 20}), ("chunkflow", {"chunk_size": 20, "documents_per_step": 3})):
-            with self.subTest(policy), self.assertRaisesRegex(ValueError, r"multiple: expected one that divides where .*, found 8: document \d of \d+ tokens is cut"):
+            with self.subTest(policy), self.assertRaisesRegex(ValueError, r"multiple: expected one that divides where .*, found 8: the plan cuts document \d of \d+ tokens"):
                 list(equipoise.BatchSampler([9, 21, 30], policy, multiple=8, **{"context_window": 40, **shape, **options}))
 
 
@@ -184,6 +184,26 @@ class Loaded(unittest.TestCase):
                 endless = loader(lane, endless=True, num_workers=workers)
                 self.assertEqual([len(step) for step in itertools.islice(endless.steps(), 6)], 2 * counts)
                 self.assertEqual(endless.state_dict()["epoch"], 2)  # as all lanes
+
+    def test_a_step_without_micro_batches_of_this_lane_is_not_repeated(self):
+        def alone(lengths, options):  # one document in a step, on one of two lanes in turn
+            return [[[batch], []] if step % 2 == 0 else [[], [batch]] for step, batch in enumerate(options["batches"])]
+
+        def loader(**options):
+            own = equipoise.BatchSampler([4] * 5, alone, lanes=2, lane=0, context_window=8, documents_per_step=1, micro_batches=2)
+            return Loader([[i] * 4 for i in range(5)], own, **options)
+
+        for workers in (0, 2):
+            whole = [[b["input_ids"][0, 0].item() for b in step] for step in loader(num_workers=workers).steps()]
+            self.assertEqual(whole, [[0], [], [2], [], [4]])
+            for done in range(5):
+                stopped = loader(num_workers=workers)
+                for _ in zip(range(done), stopped.steps()):
+                    pass
+                self.assertEqual((stopped.state_dict()["step"], stopped.state_dict()["micro_batch"]), (done, 0))
+                fresh = loader(num_workers=workers)
+                fresh.load_state_dict(stopped.state_dict())
+                self.assertEqual([[b["input_ids"][0, 0].item() for b in step] for step in fresh.steps()], whole[done:])
 
     def test_an_epoch_begins_where_it_is_told(self):
         loader = Loader(DOCUMENTS, sampler(accumulate=3, reshuffle=True))

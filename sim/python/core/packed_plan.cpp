@@ -6,6 +6,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <tuple>
@@ -134,15 +135,19 @@ class PackedPlan {
     return counts;
   }
 
-  // Documents that the plan cuts, as (document, begin, end) of the first partial piece; none if all are
-  // whole.
-  [[nodiscard]] std::vector<SliceTuple> first_cut(const Lengths& lengths) const {
+  // The first piece, as (document, begin, end), that begins or ends inside its document at no multiple of so
+  // many tokens; none if there is no such piece. A policy that pads counts a document as longer than it is.
+  [[nodiscard]] std::vector<SliceTuple> first_cut(const Lengths& lengths, std::int64_t multiple) const {
     const std::span<const std::int64_t> tokens = span_of(lengths);
     for (const Step& step : packed_.plan.steps)
       for (const Lane& lane : step.lanes)
         for (const MicroBatch& m : lane.micro_batches)
-          for (const Slice& s : m.slices)
-            if (s.begin != 0 || s.end != tokens[at(s.document)]) return {{s.document, s.begin, s.end}};
+          for (const Slice& s : m.slices) {
+            const auto is_cut = [&](std::int64_t place) {
+              return place < tokens[at(s.document)] && place % multiple != 0;
+            };
+            if (is_cut(s.begin) || is_cut(s.end)) return {{s.document, s.begin, s.end}};
+          }
     return {};
   }
 
@@ -244,7 +249,8 @@ void bind_plans(nb::module_& m) {
       .def("tail", &PackedPlan::tail, nb::arg("step"))
       .def("micro_batches", &PackedPlan::micro_batches, nb::arg("step"), nb::arg("lane"))
       .def("counts", &PackedPlan::counts, nb::arg("lane"))
-      .def("first_cut", &PackedPlan::first_cut, nb::arg("lengths"))
+      .def("first_cut", &PackedPlan::first_cut, nb::arg("lengths"),
+           nb::arg("multiple") = std::numeric_limits<std::int64_t>::max())
       .def("json", &PackedPlan::json_text)
       .def("metrics", &PackedPlan::metrics_text);
   m.def("pack", pack_lengths, nb::arg("lengths"), nb::arg("policy"), nb::arg("options"), nb::arg("plan") = "",

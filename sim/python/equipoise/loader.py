@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader
 
 from ._values import refuse
 from .packed import IGNORED, PackedDataset, collate
-from .sampler import BatchSampler
+from .sampler import BatchSampler, after
 
 
 def megatron(batch: Dict[str, Any]) -> Dict[str, Any]:
@@ -79,49 +79,48 @@ class Loader(DataLoader):
             make = partial(_collated, collate_fn, dataset[int(sampler.lengths.argmin())])
         super().__init__(dataset, batch_sampler=sampler, collate_fn=make, **options)
         self.micro_batches, self.endless = sampler, endless
-        self._find_place()
+        self.place = sampler.place
 
-    def _find_place(self) -> None:
-        sampler = self.micro_batches
-        self._epoch, self._consumed = sampler.epoch, len(sampler) - sum(sampler.rest())
+    def _steps(self) -> Iterator[Iterator[Any]]:
+        """The steps that are left of the epoch, from the batch that comes next here, whatever workers have asked ahead."""
+        epoch, first, done = self.micro_batches.place = self.place
+        counts = self.micro_batches._planned(epoch)[2]
+        batches = super().__iter__()
+        for step in range(first, len(counts)):
+            yield self._of_step(batches, epoch, step, done if step == first else 0, counts)
+        next(batches, None)  # workers end with their iterator
 
-    def _rest(self) -> Iterator[Any]:
-        """The rest of the epoch, in which nothing that workers have asked ahead is left out."""
-        self.load_state_dict(self.state_dict())
-        for batch in super().__iter__():
-            self._consumed += 1
+    def _of_step(self, batches: Iterator[Any], epoch: int, step: int, done: int, counts: List[int]) -> Iterator[Any]:
+        self.place = after(epoch, step, done, counts)  # passes a step that has no micro-batch of this lane
+        for batch in islice(batches, counts[step] - done):
+            done += 1
+            self.place = after(epoch, step, done, counts)
             yield batch
-        self._epoch, self._consumed = self._epoch + 1, 0  # also past a last step that has no micro-batch of this lane
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
-        yield from self._rest()
-        while self.endless:
-            yield from self._rest()
+        for step in self._all_steps():
+            yield from step
 
     def steps(self) -> Iterator[List[Any]]:
         """What an iteration gives, as one list of batches for each optimizer step."""
-        while True:
-            self.load_state_dict(self.state_dict())
-            counts, batches = self.micro_batches.rest(), self._rest()
-            for left, count in zip(reversed(range(len(counts))), counts):
-                step = list(islice(batches, count))
-                if left == 0:
-                    next(batches, None)  # ends the epoch
-                yield step
-            if not self.endless:
-                return
+        return map(list, self._all_steps())
+
+    def _all_steps(self) -> Iterator[Iterator[Any]]:
+        yield from self._steps()
+        while self.endless:
+            yield from self._steps()
 
     def set_epoch(self, epoch: int) -> None:
         """Goes to the beginning of an epoch, unless it is in that epoch already."""
-        if epoch != self.state_dict()["epoch"]:
+        if epoch != self.place[0]:
             self.micro_batches.set_epoch(epoch)
-            self._find_place()
+            self.place = (epoch, 0, 0)
 
     def state_dict(self) -> Dict[str, Any]:
         """Where the run is: the sampler's state after the batches that were handed out."""
-        return self.micro_batches.state_dict(self._consumed, self._epoch)
+        return self.micro_batches.state_at(self.place)
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         """Goes to where `state_dict` was taken. Raises ValueError as the sampler's does."""
         self.micro_batches.load_state_dict(state)
-        self._find_place()
+        self.place = self.micro_batches.place

@@ -19,6 +19,7 @@ from .plan import planned
 from .study import Result
 
 Piece = Union[int, Tuple[int, int, int]]  # a whole document, or document, begin, end
+Place = Tuple[int, int, int]  # epoch, step, micro-batch of this lane in the step
 
 
 def _in_thread(work, *arguments) -> Future:
@@ -89,6 +90,13 @@ def _job(values: Dict[str, Any], entry: Dict[str, Any], batch: Dict[str, Any], d
     row.update((key, derived[key]) for key in ("schedule", "virtual_pipeline", "chunk_size", "keep") if key in derived)
     step = {key: value for key, value in batch.items() if key != "steps"}
     return {**{key: value for key, value in values.items() if key != "baseline"}, "batch": step, "policies": [row]}
+
+
+def after(epoch: int, step: int, done: int, counts: List[int]) -> Place:
+    """What follows so many micro-batches of a step: the last ends it, as the last step ends the epoch."""
+    if done >= counts[step]:
+        step, done = step + 1, 0
+    return (epoch + 1, 0, 0) if step == len(counts) else (epoch, step, done)
 
 
 class BatchSampler:
@@ -163,8 +171,7 @@ class BatchSampler:
             given.setdefault("own_degrees", False)  # because these lanes have one degree
         self._options = json_text({**given, "lanes": self.lanes, "seed": self.seed}, "BatchSampler")
         _core.check_request(utf8("policy", policy) if isinstance(policy, str) else "", self._options)
-        self._epoch, self._at = 0, (0, 0)  # the first step, and the first micro-batch in it, that is still to
-                                           # be handed out
+        self.place: Place = (0, 0, 0)  # what is to be handed out next
         self._noted = False
         self._start()
 
@@ -226,14 +233,14 @@ class BatchSampler:
             plan, order, _ = sampler._planned(0)
             if fills and sampler.context > 1 and "multiple" not in options:
                 sampler.multiple = 2 * sampler.context  # for the loader; the row's policy counts padding by itself
-                sampler._refuse_odd_cuts(plan, order)
+                sampler._refuse_cuts(plan, order)
         except ValueError as error:
             raise ValueError(f"row {row}: {error}") from None
         return sampler
 
     def _start(self) -> None:
         self._plans: Dict[int, Future] = {}
-        self._plan_ahead(self._epoch)
+        self._plan_ahead(self.epoch)
 
     # The functions below are about the current epoch.
 
@@ -258,31 +265,27 @@ class BatchSampler:
         most = max((max(plan.counts(lane), default=0) for lane in range(self.lanes)), default=0)
         if self.accumulate is not None and most > self.accumulate:
             raise ValueError(f"accumulate: expected at least {most}, as many micro-batches as {self.name} gives a lane in a step, found {self.accumulate}")
-        if not self.slices:
-            for document, begin, end in plan.first_cut(lengths):
-                index = document if order is None else int(order[document])
-                raise ValueError(
-                    f"BatchSampler: the plan cuts document {index} of {self.lengths[index]} tokens to "
-                    f"[{begin}, {end}): expected whole documents, as with documents_per_step and without "
-                    "max_length and oversize truncate or split, or slices=True, which gives (document, begin, end)"
-                )
-        self._refuse_odd_cuts(plan, order)
+        self._refuse_cuts(plan, order)
         digest = hashlib.sha256()
         for step in range(plan.steps if not isinstance(self.policy, str) else 0):
             digest.update(repr([plan.micro_batches(step, lane) for lane in range(plan.lanes(step))]).encode())
         return plan, order, digest.digest()
 
-    def _refuse_odd_cuts(self, plan: _core.PackedPlan, order: Optional[np.ndarray]) -> None:
-        """Refuses a plan with a piece that padding would make longer than the plan counts."""
-        if not self.slices or self.multiple == 1:
-            return
-        for step, lane in ((step, lane) for step in range(plan.steps) for lane in range(plan.lanes(step))):
-            for document, begin, end in (piece for m in plan.micro_batches(step, lane) for piece in self._pieces(m, order)):
-                if begin % self.multiple or (end % self.multiple and end < self.lengths[document]):
-                    raise ValueError(
-                        f"multiple: expected one that divides where the plan cuts documents (context_window, max_length, chunk_size ...), found "
-                        f"{self.multiple}: document {document} of {self.lengths[document]} tokens is cut to [{begin}, {end})"
-                    )
+    def _refuse_cuts(self, plan: _core.PackedPlan, order: Optional[np.ndarray]) -> None:
+        """Refuses a plan that cuts a document; of slices, one with a piece that padding would make longer than the plan counts."""
+        lengths = self.lengths if order is None else self.lengths[order]
+        for index, begin, end in plan.first_cut(lengths, self.multiple) if self.slices else plan.first_cut(lengths):
+            document = index if order is None else int(order[index])
+            cut = f"document {document} of {self.lengths[document]} tokens to [{begin}, {end})"
+            if self.slices:
+                raise ValueError(
+                    f"multiple: expected one that divides where the plan cuts documents (context_window, max_length, chunk_size ...), found "
+                    f"{self.multiple}: the plan cuts {cut}"
+                )
+            raise ValueError(
+                f"BatchSampler: the plan cuts {cut}: expected whole documents, as with documents_per_step and without "
+                "max_length and oversize truncate or split, or slices=True, which gives (document, begin, end)"
+            )
 
     def _plan_ahead(self, epoch: int) -> Future:
         key = epoch if self.reshuffle else 0  # without a new order every epoch has the same plan
@@ -306,10 +309,8 @@ class BatchSampler:
         pieces: List[Piece] = []
         for index, begin, end in planned:
             document = index if order is None else int(order[index])
-            if not self.slices:
-                pieces.append(document)
-            elif begin < self.lengths[document]:  # else it is of padding alone
-                pieces.append((document, begin, min(end, int(self.lengths[document]))))
+            if begin < self.lengths[document]:  # else it is of padding alone
+                pieces.append((document, begin, min(end, int(self.lengths[document]))) if self.slices else document)
         return pieces
 
     # The functions below are about the whole run.
@@ -317,22 +318,23 @@ class BatchSampler:
     @property
     def epoch(self) -> int:
         """The epoch that the next micro-batch is of, from 0."""
-        return self._epoch
+        return self.place[0]
 
     def set_epoch(self, epoch: int) -> None:
         """Goes to the beginning of an epoch, unless it is in that epoch already."""
-        if integer("epoch", epoch, 0) != self._epoch:
-            self._epoch, self._at = epoch, (0, 0)
+        if integer("epoch", epoch, 0) != self.epoch:
+            self.place = (epoch, 0, 0)
             self._plan_ahead(epoch)
 
     def __len__(self) -> int:
         """Micro-batches of this lane in the current epoch."""
-        return sum(self._planned(self._epoch)[2])
+        return sum(self._planned(self.epoch)[2])
 
     def rest(self, consumed: Optional[int] = None, epoch: Optional[int] = None) -> List[int]:
         """How many of this lane's micro-batches are left in each step that is left of the current epoch: what
         a loop over a DataLoader takes for one optimizer step after the other. The last may be 0: take the
-        iterator to its end before the next epoch, `next(batches, None)`.
+        iterator to its end before the next epoch, `next(batches, None)`. A step of 0 inside an epoch is passed where the next
+        micro-batch is handed out, so that a state of before then has it again; `equipoise.loader.Loader.steps` passes it at once.
 
         Counted are the micro-batches handed out. A DataLoader with worker processes asks for some as soon as it is
         iterated: ask before `iter(loader)`, or say how many of `epoch` this lane has trained on (`consumed`)."""
@@ -348,7 +350,7 @@ class BatchSampler:
     def steps(self) -> Iterator["StepBatches"]:
         """The rest of the current epoch, step by step: each an iterable of this lane's micro-batches, which
         may be none where other lanes have some."""
-        epoch, (first, done) = self._epoch, self._at
+        epoch, first, done = self.place
         plan, order, counts = self._planned(epoch)
         self._plan_ahead(epoch + 1)
         for step in range(first, len(counts)):
@@ -356,16 +358,8 @@ class BatchSampler:
             micro_batches = [self._pieces(m, order) for m in lane if m]
             micro_batches += [[] for _ in range(counts[step] - len(micro_batches))]
             if not micro_batches:
-                self._reached(epoch, step, 0, counts)
+                self.place = after(epoch, step, 0, counts)
             yield StepBatches(self, epoch, step, micro_batches, done if step == first else 0, counts)
-
-    def _reached(self, epoch: int, step: int, done: int, counts: List[int]) -> None:
-        """So many micro-batches of a step are handed out: the last ends it, as the last step ends the
-        epoch."""
-        if done >= counts[step]:
-            step, done = step + 1, 0
-        ended = step == len(counts)
-        self._epoch, self._at = (epoch + 1, (0, 0)) if ended else (epoch, (step, done))
 
     # Resuming.
 
@@ -382,7 +376,10 @@ class BatchSampler:
         """Where the run is. Counted are the micro-batches handed out; a DataLoader with worker processes asks
         for some ahead, so tell it there how many of an epoch this lane has trained on (`consumed`, of
         `epoch`). At the beginning of a step it is every lane's; inside of one it is this lane's alone."""
-        place = self._place(consumed, epoch)
+        return self.state_at(self._place(consumed, epoch))
+
+    def state_at(self, place: Place) -> Dict[str, Any]:
+        """The state of a run in which a place comes next."""
         return {
             "version": 1,
             **dict(zip(("epoch", "step", "micro_batch"), place)),
@@ -390,13 +387,13 @@ class BatchSampler:
             "settings": self._settings(place[0]),
         }
 
-    def _place(self, consumed: Optional[int], epoch: Optional[int]) -> Tuple[int, int, int]:
+    def _place(self, consumed: Optional[int], epoch: Optional[int]) -> Place:
         """Epoch, step and micro-batch that come next: after those handed out, or after so many trained on."""
         if consumed is None:
-            return (self._epoch, *self._at)
-        return self._place_after(self._epoch if epoch is None else integer("epoch", epoch, 0), consumed)
+            return self.place
+        return self._place_after(self.epoch if epoch is None else integer("epoch", epoch, 0), consumed)
 
-    def _place_after(self, epoch: int, micro_batches: int) -> Tuple[int, int, int]:
+    def _place_after(self, epoch: int, micro_batches: int) -> Place:
         """What follows so many micro-batches of this lane: epoch, step, micro-batch of the step. A step in which
         the lane has none is not passed over: others may have some."""
         counts = self._planned(epoch)[2]
@@ -433,7 +430,7 @@ class BatchSampler:
             raise ValueError(
                 f"state: expected a step below {len(counts)} and one of its micro-batches, found {place}"
             )
-        self._epoch, self._at = epoch, (step, done)
+        self.place = (epoch, step, done)
 
     def __getstate__(self) -> Dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key != "_plans"}
@@ -464,5 +461,5 @@ class StepBatches:
 
     def __iter__(self) -> Iterator[List[Piece]]:
         for place in range(self._done, len(self.micro_batches)):
-            self._sampler._reached(self._epoch, self.step, place + 1, self._counts)
+            self._sampler.place = after(self._epoch, self.step, place + 1, self._counts)
             yield self.micro_batches[place]

@@ -23,6 +23,7 @@ from torch import nn
 from torch.nn import functional
 
 import equipoise
+from equipoise.loader import Loader
 
 VOCAB, WIDTH, HEADS, LAYERS = 64, 64, 4, 2
 WINDOW = 2048  # tokens of a full micro-batch
@@ -143,9 +144,7 @@ def main():
         micro_batches=4,
         **weights,
     )
-    loader = torch.utils.data.DataLoader(
-        equipoise.packed.PackedDataset(data), batch_sampler=sampler, collate_fn=equipoise.packed.collate
-    )
+    loader = Loader(data, sampler, endless=True)
     model = Model()
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     done = 0
@@ -153,24 +152,18 @@ def main():
         state = torch.load(args.resume)
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
-        sampler.load_state_dict(state["sampler"])
+        loader.load_state_dict(state["loader"])
         done = state["steps"]
-    loading = 0.0
+    loading, steps = 0.0, loader.steps()
     while done < args.steps:
-        left, batches = sampler.rest(), iter(loader)
-        for count in left:
-            begin = time.perf_counter()
-            micro_batches = [next(batches) for _ in range(count)]
-            loading += time.perf_counter() - begin
-            loss = train_step(model, optimizer, micro_batches, replicas)
-            done += 1
-            if rank == 0 and (done % 5 == 0 or done == args.steps):
-                tokens = [b["input_ids"].numel() for b in micro_batches]
-                print(f"step {done}: loss {loss:.4f}, micro-batches of {tokens} tokens", flush=True)
-            if done == args.steps:
-                break
-        else:
-            next(batches, None)  # ends the epoch even if its last steps have no micro-batch of this lane
+        begin = time.perf_counter()
+        micro_batches = next(steps)  # those of this lane, which may be none
+        loading += time.perf_counter() - begin
+        loss = train_step(model, optimizer, micro_batches, replicas)
+        done += 1
+        if rank == 0 and (done % 5 == 0 or done == args.steps):
+            tokens = [b["input_ids"].numel() for b in micro_batches]
+            print(f"step {done}: loss {loss:.4f}, micro-batches of {tokens} tokens", flush=True)
     if rank == 0:
         print(f"planning and loading: {1000 * loading / args.steps:.2f} ms per step (measured)")
         if args.checkpoint:
@@ -179,7 +172,7 @@ def main():
                     "model": model.state_dict(),
                     "optimizer": optimizer.state_dict(),
                     "steps": done,
-                    "sampler": sampler.state_dict(),
+                    "loader": loader.state_dict(),
                 },
                 args.checkpoint,
             )
