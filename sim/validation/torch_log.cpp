@@ -337,6 +337,7 @@ std::string_view kind_of_op(OpName op, bool all_reduces) {
     case OpName::convolution:
     case OpName::residual:
     case OpName::activation:
+    case OpName::expert_bias:
     case OpName::permute:
     case OpName::routing:
     case OpName::quantize:
