@@ -94,10 +94,14 @@ class Documentation(unittest.TestCase):
                         self.assertIn(option, known)
         self.assertGreater(shown, 100)
 
+    def test_the_citation_has_the_version_and_every_paper_of_a_policy(self):
+        citation = (ROOT / "CITATION.cff").read_text()
+        self.assertIn(f"\nversion: {run('--version').stdout.strip()}\n", citation)
+        named = {paper for path in (ROOT / "policies").rglob("*.*") for paper in re.findall(r"arXiv (\d{4}\.\d{5})", path.read_text())}
+        self.assertEqual(named, set(re.findall(r"arxiv\.org/abs/(\S+)\"", citation)))
+
     def test_every_option_is_somebodys(self):
         for page in pages():
-            if page.name == "CHANGELOG.md":  # what there was
-                continue
             for option in re.findall(rf"`({OPTION})[^`]*`", page.read_text()):
                 self.assertTrue(option in known_options(), f"{page.relative_to(ROOT)}: {option}")
 
