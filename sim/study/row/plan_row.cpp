@@ -96,7 +96,6 @@ void search_options(const PackingProblem& problem, const PlanPrices& prices, Pol
   const OptionSearch& search = run.policy().search;
   if (!search.is_open_in(run.pack) || (search.by_memory && !prices.layers)) return;
   add_about(notes, run.label, search.find(problem, prices, run.pack));
-  if (run.policy().derives == Derives::groups) run.recompute_chosen = true;
 }
 
 // Chooses layers to recompute on each stage, if the row leaves that to memory.
@@ -237,8 +236,12 @@ FlopsWorkload flops_workload(const ModelShape& model) {
 int layers_of_group(const StudyRow& row, std::int64_t length, int degree) {
   const std::int64_t lanes = std::max<std::int64_t>(1, grid_gpus(row.run.pack) / degree);
   const std::int64_t packs = packs_of_iteration(row.run.pack, length, lanes, static_cast<double>(length));
-  return layers_to_checkpoint(row.models->memory, schedule_of_lane(row, (packs + lanes - 1) / lanes),
-                              tokens_of_rank(length, degree), degree);
+  const int fewest =
+      layers_to_checkpoint(row.models->memory, schedule_of_lane(row, (packs + lanes - 1) / lanes),
+                           tokens_of_rank(length, degree), degree);
+  // A number of layers that the study states binds groups as it binds every other policy.
+  if (fewest < 0 || row.run.recompute_chosen) return fewest;
+  return std::max(fewest, checkpointed_layers(row.models->layout, row.models->memory.model_layers()));
 }
 
 std::function<int(std::int64_t length, int degree)> layers_of_groups(const StudyRow& row) {
@@ -273,6 +276,9 @@ PlannedRow pack_row(StudyRow& row, const PlanPrices& prices, const StepSink* sin
   const auto begin = std::chrono::steady_clock::now();
   search_options({row.documents.batches, row.run.pack, *row.workload}, prices, row.run, planned.notes);
   const std::chrono::duration<double, std::milli> spent = std::chrono::steady_clock::now() - begin;
+  if (searches && row.run.policy().derives == Derives::groups && row.models != nullptr &&
+      row.models->layout.recompute != Recompute::full)
+    row.run.recompute_chosen = true;
   const double searched = searches ? spent.count() : 0;
   const auto batches = static_cast<double>(std::max<std::size_t>(1, row.documents.batches.size()));
   std::optional<Checkpoints> checkpoints;
