@@ -338,7 +338,7 @@ class InABrowser(Pages):
         choose = "{const s = [...document.querySelectorAll('#%s select')].find(s => s.closest('label').textContent.startsWith('%s')); s.value = '%s'; s.dispatchEvent(new Event('change'))}"
         page.evaluate(choose % ("sweep", "View", "lines"))
         page.settle()
-        self.assertEqual(page.evaluate("document.querySelectorAll('#sweep svg path[d]:not(.domain)').length"), len(STUDY["policies"]))
+        self.assertEqual(page.evaluate("document.querySelectorAll('#sweep svg path[d]:not(.domain)').length"), 4 * len(STUDY["policies"]))
         column = "[...document.querySelectorAll('#cases tbody tr')].filter(r => !r.hidden).map(r => r.cells[%d].textContent)"
         page.evaluate("[...document.querySelectorAll('#cases th button')].find(b => b.textContent === 'tokens/s/GPU').click()")
         rates = [float(text) for text in page.evaluate(column % 5)]
