@@ -453,6 +453,7 @@ class InABrowser(Pages):
         page = self.look(file, "sweep-gap")
         reasons = [row["reason"] for case in json.loads(page.evaluate("document.getElementById('data').textContent"))["cases"] for row in case["rows"] if row["reason"]]
         self.assertEqual(len(reasons), 2)
+        self.assertNotIn("map", page.evaluate("document.getElementById('sweep').innerText"))  # one key has none
         for i, policy in enumerate(("plain-4d", "wlb")):
             said = self.hover(page, "#sweep svg text.gap", i)
             for part in (f"{policy}, parallel.tensor 5", "refused", reasons[i]):

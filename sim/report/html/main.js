@@ -15,7 +15,7 @@ function studyPage() {
   lossesSection(study);
   imbalanceSection();
   timelineSection(study);
-  lengthsSection();
+  lengthsSection("Documents as policies get them: one that is cut at a window border counts as its pieces. Pairs are causal, n (n + 1) / 2. The first bin holds all that are shorter.");
   memorySection(study);
   pathSection();
   gpusSection(study);
@@ -27,6 +27,6 @@ function studyPage() {
 }
 
 setUpTheme();
-({ study: studyPage, sweep: sweepPage, tune: tunePage, validation: validationPage, comparison: comparisonPage })[data.kind]();
+({ study: studyPage, lengths: () => lengthsSection("Pairs are causal, n (n + 1) / 2. The first bin holds all that are shorter."), sweep: sweepPage, tune: tunePage, validation: validationPage, comparison: comparisonPage })[data.kind]();
 keepOptionsWhole(report);
 document.documentElement.dataset.ready = "true";
