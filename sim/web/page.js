@@ -13,7 +13,7 @@ let missing = new Map();     // of a link, which `files` lacks: name -> sha256
 const offered = new Map();   // policies that a box is shown for
 let last = {};               // what the last run gave: {html, summary, plans}
 let sweptState = null;       // what the sweep that is shown is of
-let lengthsOf = null;        // the file whose lengths are shown
+let lengthsOf = "";          // SHA-256 of the file whose lengths are shown
 
 // --- The Workers. The first has the study, and all of them share the points of a sweep. A run that is no longer wanted ends
 // with them, since a row cannot be interrupted from outside.
@@ -116,7 +116,7 @@ function stateOfSweep() {
 function ageResults() {
   last = {};
   if (stateOfSweep() !== sweptState) sweptState = null;
-  const keeps = { "sweep-report": sweptState !== null, "lengths-report": study.trace?.file === lengthsOf };
+  const keeps = { "sweep-report": sweptState !== null, "lengths-report": new Map(filesNamed()).get(study.trace?.file) === lengthsOf };
   for (const frame of document.querySelectorAll("iframe")) {
     if (keeps[frame.dataset.page]) continue;
     if (frame.id) frame.className = "earlier";
@@ -341,7 +341,7 @@ async function take(file) {
   else if (study.trace?.file !== name) study.trace = { file: name, repeat: true };
   commit();
   if (!found.html) return;
-  lengthsOf = name;
+  lengthsOf = files.get(name).sha256;
   show("lengths-report", found.html);
 }
 
