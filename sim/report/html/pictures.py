@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The pictures of pages that the docs show, made anew next to the pages' sources: ./run.sh pictures
+"""The pictures of pages that the docs show, made anew: ./run.sh pictures
 
 Each is the head of a page in a headless Chromium, as wide as the docs show it, in light colours. Fonts are the machine's,
 so that no test compares them.
@@ -59,7 +59,7 @@ def main():
         if args.only in (None, "simulator"):
             page = Page(browser, SIMULATOR, width=1280)
             page.evaluate(SIMULATOR_READY)
-            take(page, ROOT / "sim/web/simulator.png", SIMULATOR_HEIGHT)
+            take(page, ROOT / "docs/how-to/simulator-in-a-page.png", SIMULATOR_HEIGHT)
     finally:
         browser.close()
 
