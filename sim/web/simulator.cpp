@@ -122,6 +122,7 @@ class Simulator {
         rows.push_back({{"label", row.label}, {"policy", row.name}});
       opened.push_back({{"name", one.name}, {"rows", std::move(rows)}, {"baseline", one.study.baseline}});
       RunStudyOptions options = run_options(one.study.policies.size());
+      options.keep_plans = one.name.empty();  // nobody asks for those of a sweep
       cases_.push_back({std::move(one), std::move(options), {}, {}});
     }
     return opened;
