@@ -281,6 +281,8 @@ class InABrowser(unittest.TestCase):
         self.assertEqual([one for one in page.evaluate("said") if one[0].startswith("Running")], [[f"Running {label}, {i} of 7.", False, False] for i, label in enumerate(labels, 1)])
         self.assertEqual(page.evaluate("drawn").count(6), 1)  # what is fast does not wait for it
         self.assertEqual(page.evaluate("drawn")[-1], 7)
+        # Files in memory are memory: those of a row end with it.
+        self.assertIn("plain.pftrace", self.refused(page, "ask('hash', {file: '/tmp/out/timeline/plain.pftrace'})"))
 
     def test_lengths_are_shown_before_a_run(self):
         page = self.small()
