@@ -28,7 +28,7 @@ using GroupLayout = std::vector<int>;
 
 struct FlexspSolution {
   GroupLayout layout;
-  std::vector<std::uint16_t> group_of;  // per document
+  std::vector<std::uint32_t> group_of;  // per document
   double slowest = 0;                   // lane time of the slowest group
   bool proven = false;                  // no solution is faster
 };
@@ -98,12 +98,11 @@ class LayoutView {
     return (*times_[group])[document];
   }
 
-  // The lane time of a group with `added` more and `removed` less (0: nothing).
-  [[nodiscard]] double with(const GroupLoad& load, double added, double removed) const {
-    const double largest = removed > 0 ? load.largest_without(removed) : load.largest;
-    return problem_.grid.lane_time(load.sum - removed + added, std::max(largest, added));
+  // The lane time of a group with a document of `added` more; 0: of the group as it is.
+  [[nodiscard]] double with(const GroupLoad& load, double added) const {
+    return problem_.grid.lane_time(load.sum + added, std::max(load.largest, added));
   }
-  [[nodiscard]] double time_of(const GroupLoad& load) const { return with(load, 0, 0); }
+  [[nodiscard]] double time_of(const GroupLoad& load) const { return with(load, 0); }
 
  private:
   const FlexspProblem& problem_;

@@ -156,11 +156,10 @@ Plan plan_karmarkar_karp(const PackingProblem& problem) {
   Plan plan;
   for (const GlobalBatch& batch : problem.batches) {
     const auto fill = [&](std::span<const double> weights, std::size_t bins) {
-      Bins placed(bins);
-      const auto parts = karmarkar_karp(weights, bins, options.of<KarmarkarKarpOptions>().equal_size);
-      for (std::size_t b = 0; b < bins; ++b)
-        for (const std::uint32_t i : parts[b]) placed[b].push_back(batch.slices[i]);
-      return placed;
+      const bool equal_size = options.of<KarmarkarKarpOptions>().equal_size;
+      return each_of(karmarkar_karp(weights, bins, equal_size), [&](const std::vector<std::uint32_t>& part) {
+        return each_of(part, [&](std::uint32_t i) { return batch.slices[i]; });
+      });
     };
     add_step(problem, step_of_bins(bins_of_step(batch, problem, fill), options), plan);
   }

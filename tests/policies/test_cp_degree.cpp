@@ -83,7 +83,7 @@ FlexspProblem random_problem(SplitMix64& random, int gpus, std::int64_t document
 
 // Lane time of the slowest group, computed from nothing but the assignment.
 double slowest_of(const FlexspProblem& problem, const GroupLayout& layout,
-                  const std::vector<std::uint16_t>& group_of) {
+                  const std::vector<std::uint32_t>& group_of) {
   double slowest = 0;
   for (std::size_t g = 0; g < layout.size(); ++g) {
     std::size_t level = 0;
@@ -104,7 +104,7 @@ double slowest_of(const FlexspProblem& problem, const GroupLayout& layout,
 double brute_force(const FlexspProblem& problem, const std::vector<GroupLayout>& layouts) {
   double best = std::numeric_limits<double>::infinity();
   for (const GroupLayout& layout : layouts) {
-    std::vector<std::uint16_t> group_of(problem.documents(), 0);
+    std::vector<std::uint32_t> group_of(problem.documents(), 0);
     for (;;) {
       best = std::min(best, slowest_of(problem, layout, group_of));
       std::size_t i = 0;
