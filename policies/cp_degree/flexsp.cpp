@@ -227,7 +227,14 @@ std::vector<GroupLayout> group_layouts(const CpGrid& grid) {
 }
 
 LayoutBounds::LayoutBounds(const FlexspProblem& problem)
-    : problem_(problem), areas_(std::size_t{1} << problem.times.size()) {}
+    : problem_(problem), areas_(std::size_t{1} << problem.times.size()) {
+  std::size_t first = 0;  // of the documents that need as much
+  for (std::size_t i = 0; i < problem.documents(); ++i) {
+    if (problem.least_degree[i] != problem.least_degree[first]) first = i;
+    const auto exceeds = [&](const std::vector<double>& times) { return times[i] > times[first]; };
+    if (i == first || std::ranges::any_of(problem.times, exceeds)) slow_.push_back(i);
+  }
+}
 
 const LayoutBounds::Areas& LayoutBounds::areas_of(std::size_t degrees) {
   Areas& areas = areas_[degrees];
@@ -243,23 +250,28 @@ const LayoutBounds::Areas& LayoutBounds::areas_of(std::size_t degrees) {
   for (std::size_t k = levels; k-- > 0;)
     if ((degrees >> k & 1) != 0)
       own.push_back({k, problem_.times[k].data(), static_cast<double>(std::size_t{1} << k)});
+  constexpr double kFitsNone = std::numeric_limits<double>::infinity();
+  const auto usable = [&](std::size_t needed) {
+    const auto less = std::ranges::find_if(own, [&](const Degree& degree) { return degree.level < needed; });
+    return std::span<const Degree>(own.begin(), less);
+  };
+  for (const std::size_t i : slow_) {
+    double time = kFitsNone;
+    for (const Degree& degree : usable(exponent_of(problem_.least_degree[i])))
+      time = std::min(time, degree.times[i]);
+    areas.slowest_document = std::max(areas.slowest_document, time);
+  }
   double sum = 0;
   // Documents come longest first, so those that need some degree come before all that need less, and the sum
   // up to the last of them is theirs.
   for (std::size_t i = 0; i < problem_.documents();) {
-    const std::size_t needed = exponent_of(problem_.least_degree[i]);
-    const auto less = std::ranges::find_if(own, [&](const Degree& degree) { return degree.level < needed; });
-    const std::span<const Degree> usable(own.begin(), less);
-    for (const int same = problem_.least_degree[i];
-         i < problem_.documents() && problem_.least_degree[i] == same; ++i) {
-      double area = std::numeric_limits<double>::infinity();
-      double time = std::numeric_limits<double>::infinity();
-      for (const Degree& degree : usable) {
-        time = std::min(time, degree.times[i]);
-        area = std::min(area, degree.times[i] * degree.gpus);
-      }
+    const int least = problem_.least_degree[i];
+    const std::size_t needed = exponent_of(least);
+    const std::span<const Degree> fitting = usable(needed);
+    for (; i < problem_.documents() && problem_.least_degree[i] == least; ++i) {
+      double area = kFitsNone;
+      for (const Degree& degree : fitting) area = std::min(area, degree.times[i] * degree.gpus);
       sum += area;
-      areas.slowest_document = std::max(areas.slowest_document, time);
     }
     for (std::size_t k = 0; k <= std::min(needed, levels - 1); ++k) areas.from_level[k] = sum;
   }

@@ -57,6 +57,9 @@ class LayoutBounds {
   const Areas& areas_of(std::size_t degrees);
 
   const FlexspProblem& problem_;
+  // The documents one of which is the slowest on any degrees: the first of those that need some degree is
+  // mostly slower than the others at every one.
+  std::vector<std::size_t> slow_;
   std::vector<Areas> areas_;  // indexed by set of degrees (bit k: 2^k); computed on demand
 };
 
