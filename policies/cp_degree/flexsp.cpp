@@ -73,12 +73,14 @@ static std::vector<MicroBatch> micro_batches_of(const FlexspProblem& problem, in
 Plan plan_flexsp(const PackingProblem& packing) {
   const bool exact = packing.options.of<FlexspOptions>().exact;
   const CpGrid grid = CpGrid::of(packing.options);
+  const std::vector<GroupLayout> layouts = group_layouts(grid);
   Plan plan;
   int unproven = 0;
   for (const GlobalBatch& batch : packing.batches) {
     std::vector<std::uint32_t> order;
     const FlexspProblem problem = problem_of(batch, grid, packing.workload, order);
-    const FlexspSolution solution = exact ? flexsp_exact(problem, kExactNodes) : flexsp_heuristic(problem);
+    const FlexspSolution solution =
+        exact ? flexsp_exact(problem, layouts, kExactNodes) : flexsp_heuristic(problem, layouts);
     unproven += solution.proven ? 0 : 1;
     const Packs groups = gather_packs(positions<std::uint32_t>(problem.documents()), solution.group_of,
                                       solution.layout.size());
@@ -111,8 +113,7 @@ class ExactSearch {
   ExactSearch(const FlexspProblem& problem, FlexspSolution start, std::int64_t node_limit)
       : problem_(problem), best_(std::move(start)), nodes_left_(node_limit) {}
 
-  void run() {
-    std::vector<GroupLayout> layouts = group_layouts(problem_.grid);
+  void run(std::span<const GroupLayout> layouts) {
     LayoutBounds bounds(problem_);
     const auto bound = each_of(layouts, [&](const GroupLayout& layout) { return bounds.of(layout); });
     for (const std::size_t i : positions_by(layouts.size(), [&](std::size_t i) { return bound[i]; })) {
@@ -174,9 +175,10 @@ class ExactSearch {
 
 }  // namespace
 
-FlexspSolution flexsp_exact(const FlexspProblem& problem, std::int64_t node_limit) {
-  ExactSearch search(problem, flexsp_heuristic(problem), node_limit);
-  search.run();
+FlexspSolution flexsp_exact(const FlexspProblem& problem, std::span<const GroupLayout> layouts,
+                            std::int64_t node_limit) {
+  ExactSearch search(problem, flexsp_heuristic(problem, layouts), node_limit);
+  search.run(layouts);
   return search.take();
 }
 

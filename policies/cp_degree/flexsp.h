@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "policies/base/index.h"
@@ -63,12 +64,13 @@ class LayoutBounds {
   std::vector<Areas> areas_;  // indexed by set of degrees (bit k: 2^k); computed on demand
 };
 
-// A fast, deterministic solution: greedy on the most promising layouts, then moves and swaps.
-FlexspSolution flexsp_heuristic(const FlexspProblem& problem);
+// A fast, deterministic solution: greedy on the most promising of all layouts, then moves and swaps.
+FlexspSolution flexsp_heuristic(const FlexspProblem& problem, std::span<const GroupLayout> layouts);
 
 // The optimum by branch and bound over layouts and assignments, starting from the heuristic. Takes
 // exponential time and stops after `node_limit` nodes, which leaves `proven` false.
-FlexspSolution flexsp_exact(const FlexspProblem& problem, std::int64_t node_limit);
+FlexspSolution flexsp_exact(const FlexspProblem& problem, std::span<const GroupLayout> layouts,
+                            std::int64_t node_limit);
 
 // The loads of one layout's groups while the searches of FlexSP assign documents.
 

@@ -32,8 +32,7 @@ struct Candidates {
   double least_bound = kNever;
 };
 
-Candidates promising_layouts(const FlexspProblem& problem) {
-  std::vector<GroupLayout> layouts = group_layouts(problem.grid);
+Candidates promising_layouts(const FlexspProblem& problem, std::span<const GroupLayout> layouts) {
   LayoutBounds bounds(problem);
   std::vector<double> bound;
   Candidates candidates;
@@ -48,8 +47,7 @@ Candidates promising_layouts(const FlexspProblem& problem) {
          (promising < kLayoutsTried || bound[order[promising]] <= close))
     ++promising;
   const std::size_t tried = std::min(promising, kLayoutsTried);
-  for (std::size_t k = 0; k < tried; ++k)
-    candidates.layouts.push_back(std::move(layouts[order[k * promising / tried]]));
+  for (std::size_t k = 0; k < tried; ++k) candidates.layouts.push_back(layouts[order[k * promising / tried]]);
   return candidates;
 }
 
@@ -237,8 +235,8 @@ class Shortlist {
 
 }  // namespace
 
-FlexspSolution flexsp_heuristic(const FlexspProblem& problem) {
-  const Candidates candidates = promising_layouts(problem);
+FlexspSolution flexsp_heuristic(const FlexspProblem& problem, std::span<const GroupLayout> layouts) {
+  const Candidates candidates = promising_layouts(problem, layouts);
   const double good_enough = candidates.least_bound * kCloseEnough;
   Shortlist shortlist(problem);
   for (const GroupLayout& layout : candidates.layouts) {
