@@ -110,15 +110,24 @@ class Differencing {
     // The sets before those that b joined are in order.
     const auto joined = a.end() - static_cast<std::ptrdiff_t>(b.size());
     std::stable_sort(joined, a.end(), heavier);
-    std::inplace_merge(a.begin(), joined, a.end(), heavier);
+    merge(a, joined);
   }
 
   void join_apart(State& a, const State& b) {
     const auto middle = static_cast<std::ptrdiff_t>(a.size());
-    const bool sorted = !heavier(b.front(), a.back());
     if (a.size() == 1) a.reserve(k_);
     a.insert(a.end(), b.begin(), b.end());
-    if (!sorted) std::inplace_merge(a.begin(), a.begin() + middle, a.end(), heavier);
+    merge(a, a.begin() + middle);
+  }
+
+  // Puts the sets from `middle` on, which are in order, in order with those before. Mostly it is one set,
+  // that of a single document, which need not be compared with all others.
+  static void merge(State& sets, State::iterator middle) {
+    if (sets.end() - middle > 1) return std::inplace_merge(sets.begin(), middle, sets.end(), heavier);
+    const Set last = sets.back();
+    const auto place = std::upper_bound(sets.begin(), middle, last, heavier);
+    std::move_backward(place, middle, sets.end());
+    *place = last;
   }
 
   void absorb(Set& set, const Set& other) {
