@@ -243,6 +243,13 @@ std::vector<double> budget_use(std::span<const Slice> slices, const PackOptions&
   return use;
 }
 
+Bins bins_of(std::span<const Slice> slices, const Packs& packs) {
+  Bins bins(packs.size());
+  for (std::size_t b = 0; b < bins.size(); ++b)
+    bins[b] = each_of(packs.of(b), [&](std::uint32_t i) { return slices[i]; });
+  return bins;
+}
+
 Bins bins_of_step(const GlobalBatch& batch, const PackingProblem& problem,
                   const std::function<Bins(std::span<const double>, std::size_t)>& fill) {
   const PackOptions& options = problem.options;
