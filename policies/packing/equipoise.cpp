@@ -252,11 +252,9 @@ Plan plan_equipoise(const PackingProblem& problem) {
                           .context = problem.options.context};
   if (made != nullptr && !plan_violation(problem.batches, *made, limits)) return *made;
   LaneShapes lanes(problem.options.stages, problem.options.chunks);
-  if (!equipoise_searches(problem.options)) {
-    const bool is_found =
-        !problem.options.of<EquipoiseOptions>().keeps.empty();  // by a search, with its prices
-    return is_found ? pack_start(problem, lanes).plan : pack_within_limits(problem, lanes);
-  }
+  if (!equipoise_searches(problem.options))
+    return problem.options.of<EquipoiseOptions>().searched ? pack_start(problem, lanes).plan
+                                                           : pack_within_limits(problem, lanes);
   PackOptions found = problem.options;
   Notes notes = find_equipoise_start(problem, {}, found);
   Plan plan = pack_start({problem.batches, found, problem.workload}, lanes).plan;

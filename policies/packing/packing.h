@@ -151,6 +151,7 @@ struct EquipoiseOptions {
   bool place = true;
   bool taper = true;
   bool own_degrees = true;
+  bool searched = false;  // whether a search found these options, by its prices
   // By step of the start: whether its packing is kept. Empty: it is kept where it is faster by the policy's
   // own clock.
   std::vector<char> keeps;
