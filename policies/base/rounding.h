@@ -1,4 +1,5 @@
-// Counts in whole multiples, such as a lane's rounds of micro-batches and the chunks of a document on CP ranks.
+// Counts in whole multiples, such as a lane's rounds of micro-batches and the chunks of a document on CP
+// ranks.
 #pragma once
 
 #include <concepts>

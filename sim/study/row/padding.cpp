@@ -53,7 +53,8 @@ PlanPrices DocumentPadding::prices(PlanPrices of_documents) const {
   const auto take_off_first = [this](auto& price) {
     if (!price) return;
     price = [this, price](const Plan& padded) {
-      if (cuts_documents(padded)) throw UserError("remainder: pad fills whole documents, and this plan cuts them");
+      if (cuts_documents(padded))
+        throw UserError("remainder: pad fills whole documents, and this plan cuts them");
       Plan plan = padded;
       take_off(plan.steps);
       return price(plan);

@@ -1,9 +1,10 @@
 // The padding of documents to 2 x CP tokens (`remainder: pad`), which counts in the limits of a policy.
 //
 // Policies know nothing of sharding rules. A policy and its search get padded documents, and the padding is
-// taken off their plans before anybody prices, simulates or keeps them. A document that fits into the policy's
-// limit counts as that limit at most, so that no document is refused because of its padding. Documents
-// that a window, the policy or `oversize` cuts are packed as they are: what is full without padding stays so.
+// taken off their plans before anybody prices, simulates or keeps them. A document that fits into the
+// policy's limit counts as that limit at most, so that no document is refused because of its padding.
+// Documents that a window, the policy or `oversize` cuts are packed as they are: what is full without padding
+// stays so.
 #pragma once
 
 #include <cstdint>
