@@ -51,7 +51,7 @@ CaseRunner::Checked CaseRunner::checked(const StudyCase& c) const {
   if (!options_.out.empty())  // before work whose result could not be written
     for (const StudyOutput& output : study_outputs())
       require_no_input((std::filesystem::path(options_.out) / file_name(c.name) / output.file).string());
-  Checked done{run_checked(c.study, *inputs.read, run, options_.verify), {}};
+  Checked done{run_checked(c.study, *inputs.read, run), {}};
   if (!options_.out.empty() && !done.result.incomplete)  // because no other run would repeat it
     done.receipt =
         receipt_of(saved_run(c, asked_, options_), c.study, *inputs.read, done.result, done.checks);
