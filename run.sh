@@ -130,6 +130,7 @@ case "${1:-}" in
     shift
     install_missing chromium
     build release equipoise
+    ./run.sh web
     python3 sim/report/html/pictures.py "$@"
     ;;
   docs)
@@ -157,7 +158,7 @@ case "${1:-}" in
     sim/web/libraries.sh >&2
     # Where Debian's emscripten has a part of itself, for a node from elsewhere.
     NODE_PATH=/usr/share/nodejs build web equipoise_web
-    python3 sim/web/build.py build/web dist/equipoise.html
+    python3 sim/web/build.py build/web dist
     ;;
   sbom)
     install_missing

@@ -25,7 +25,7 @@ class Batches {
   using Make = std::function<GlobalBatch(std::size_t)>;
 
   Batches() = default;
-  // `make` returns batch k of [0, count), the same one each time. Several threads may call it.
+  // `make` returns batch k of [0, count), the same one each time.
   Batches(std::size_t count, Make make)
       : count_(count), make_(std::make_shared<const Make>(std::move(make))) {}
   // Batches that are in memory anyway.

@@ -228,6 +228,12 @@ std::optional<Note> cut_note(const DocumentSet& documents, const PackOptions& sh
                {"tokens", documents.cut_tokens}}};
 }
 
+bool cut_by_windows(const Batches& batches) {
+  return std::ranges::any_of(batches, [](const GlobalBatch& batch) {
+    return std::ranges::any_of(batch.slices, [](const Slice& slice) { return slice.begin > 0; });
+  });
+}
+
 std::optional<Batches> without_oversize(const Batches& batches, std::int64_t limit, Oversize oversize,
                                         std::string_view policy, std::vector<Slice>& dropped) {
   const auto too_long = [limit](const Slice& slice) { return slice.tokens() > limit; };

@@ -79,6 +79,9 @@ class UnplaceableDocument : public UserError {
   std::int64_t limit_;
 };
 
+// Whether a window's end cuts a document of the batches.
+bool cut_by_windows(const Batches& batches);
+
 // Applies --oversize to documents above a policy's hard limit, before the policy sees them. Returns the
 // batches with every slice of more than `limit` tokens dropped, truncated to `limit` or split into pieces of
 // `limit` tokens, each of which is then a document of its own. Lost tokens are appended to `dropped`. Returns

@@ -62,13 +62,6 @@ void order_lane(Lane& lane, Order order, const Workload& workload) {
   for (std::size_t i = 0; i < places.size(); ++i) lane.micro_batches[places[i]] = std::move(moved[i]);
 }
 
-// Whether the loader has cut a document where a window ends.
-bool cuts_documents(const Batches& batches) {
-  return std::ranges::any_of(batches, [](const GlobalBatch& batch) {
-    return std::ranges::any_of(batch.slices, [](const Slice& slice) { return slice.begin > 0; });
-  });
-}
-
 }  // namespace
 
 Plan make_plan(const Policy& policy, const PackingProblem& problem) {
@@ -84,8 +77,7 @@ Plan make_plan(const Policy& policy, const PackingProblem& problem) {
     shortened = without_oversize(problem.batches, limit, problem.options.oversize, policy.name, dropped);
   const PackingProblem placeable{shortened ? *shortened : problem.batches, problem.options, problem.workload};
 
-  const bool verifies = is_verified(problem.options), sinks = problem.sink != nullptr;
-  std::vector<Step> taken;  // by the sink, for the validator
+  const bool verifies = is_verified(problem.options);
   using Clock = std::chrono::steady_clock;
   auto begin = Clock::now();
   Clock::duration loading{};  // which is not the policy's time
@@ -101,21 +93,20 @@ Plan make_plan(const Policy& policy, const PackingProblem& problem) {
     const std::chrono::duration<double, std::milli> spent = Clock::now() - begin - loading;
     for (Step& step : steps) step.pack_ms = spent.count() / static_cast<double>(steps.size());
     order_micro_batches(steps, problem.options.order, problem.workload);
-    if (sinks) {
-      if (verifies) taken.insert(taken.end(), steps.begin(), steps.end());
-      problem.sink->take(steps);
-      steps.clear();
-    }
+  };
+  const auto pass_on = [&](std::vector<Step>& steps) {
+    finish(steps);
+    problem.sink->take(steps);
     begin = Clock::now();
     loading = {};
   };
-  const StepSink sink{sinks ? problem.sink->block : 0, finish};
-  Plan plan =
-      policy.plan({timed, placeable.options, placeable.workload, sinks && policy.streams ? &sink : nullptr});
+  const bool streams = problem.sink != nullptr && policy.streams && !verifies;
+  const StepSink sink{streams ? problem.sink->block : 0, pass_on};
+  Plan plan = policy.plan({timed, placeable.options, placeable.workload, streams ? &sink : nullptr});
   finish(plan.steps);
 
   if (limit > 0 && !shortened && problem.options.oversize != Oversize::error &&
-      cuts_documents(problem.batches))
+      cut_by_windows(problem.batches))
     plan.notes.push_back({"oversize_after_cut",
                           "",
                           {{"oversize", kOversizeNames[static_cast<std::size_t>(problem.options.oversize)]},
@@ -123,10 +114,10 @@ Plan make_plan(const Policy& policy, const PackingProblem& problem) {
   plan.policy = std::string(policy.name);
   plan.sees_whole_set = policy.sees_whole_set;
   plan.dropped.insert(plan.dropped.begin(), dropped.begin(), dropped.end());
-  if (verifies) {
-    if (sinks) plan.steps = std::move(taken);
-    verify(policy, placeable, plan, limit);
-    if (sinks) plan.steps.clear();
+  if (verifies) verify(policy, placeable, plan, limit);
+  if (problem.sink != nullptr) {
+    problem.sink->take(plan.steps);
+    plan.steps.clear();
   }
   return plan;
 }

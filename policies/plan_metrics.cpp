@@ -213,10 +213,10 @@ PlanMetrics plan_metrics(const Plan& plan, std::span<const StepOfPlan> steps) {
   Mean attention_imbalance, abr, dbr, pr, cr, ave_t, carried, tokens;
   StepDelays all, full;
   std::int64_t held = 0;
-  const bool any_full = !std::ranges::all_of(steps, &StepOfPlan::tail);
+  const CountsInMeans counts_in_means(steps);
   for (const StepOfPlan& step : steps) {
     const StepMetrics& m = step.metrics;
-    const bool counts = !any_full || !step.tail;
+    const bool counts = counts_in_means(step);
     if (counts || plan.sees_whole_set) {  // also for the last iteration of a group
       abr.add(m.abr);
       dbr.add(m.dbr);
@@ -292,12 +292,12 @@ std::optional<double> imbalance_degree(std::span<const double> latencies) {
 
 std::optional<double> imbalance_degree(const Plan& plan, std::span<const double> latencies) {
   Mean mean;
-  const bool any_full = !std::ranges::all_of(plan.steps, &Step::tail);
+  const CountsInMeans counts(plan.steps);
   std::size_t first = 0;
   for (const Step& step : plan.steps) {
     std::size_t count = 0;
     for (const Lane& lane : step.lanes) count += lane.micro_batches.size();
-    if (!any_full || !step.tail) mean.add(imbalance_degree(latencies.subspan(first, count)));
+    if (counts(step)) mean.add(imbalance_degree(latencies.subspan(first, count)));
     first += count;
   }
   return mean.value();

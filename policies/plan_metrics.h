@@ -2,6 +2,7 @@
 // names as the JSON keys. A metric that is undefined for the plan is nullopt.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -83,6 +84,24 @@ struct StepOfPlan {
 };
 // Step k of the plan. Without `arrivals`, as for a policy that sees the whole set, it has no delays.
 StepOfPlan step_of_plan(const Step& step, std::size_t k, const Arrivals* arrivals);
+
+inline bool is_tail(const Step& step) {
+  return step.tail;
+}
+inline bool is_tail(const StepOfPlan& step) {
+  return step.tail;
+}
+// Whether a step counts in means over all these steps: a tail does only where all steps are tails.
+class CountsInMeans {
+ public:
+  template <class Steps>
+  explicit CountsInMeans(const Steps& steps)
+      : only_tails_(std::ranges::all_of(steps, [](const auto& step) { return is_tail(step); })) {}
+  bool operator()(const auto& step) const { return only_tails_ || !is_tail(step); }
+
+ private:
+  bool only_tails_;
+};
 
 // The metrics of a plan from all its steps, which the plan itself need not have kept.
 PlanMetrics plan_metrics(const Plan& plan, std::span<const StepOfPlan> steps);

@@ -139,6 +139,8 @@ struct Policy {
   // Properties of its plans.
   // The most tokens of a micro-batch under the given options; 0: they set no bound. Null: they never set one.
   std::int64_t (*micro_batch_tokens)(const PackOptions&) = nullptr;
+  // Whether it cuts documents under the given options. Null: it leaves them whole.
+  bool (*cuts)(const PackOptions&) = nullptr;
   bool places_documents = false;  // places documents on CP ranks (Skrull)
   bool chooses_degrees = false;   // chooses a CP degree for each lane
   bool packs_for_time = false;    // its row shows the gap to a lower bound on the time of any plan
@@ -149,6 +151,12 @@ struct Policy {
   std::span<const TriedSize> tried = {};
   // Options that size micro-batches, in the order in which smaller values should be tried to save memory.
   std::span<const std::string_view> sizes = {};
+
+  // Whether its plans may cut documents, by the policy itself or by Oversize::split before it.
+  [[nodiscard]] bool cuts_documents(const PackOptions& options) const {
+    return (cuts != nullptr && cuts(options)) ||
+           (hard_limit != nullptr && options.oversize == Oversize::split);
+  }
 };
 
 // All packing policies, in help order.
@@ -160,7 +168,8 @@ const Policy& packing_policy(std::string_view name);
 // Runs the policy with the steps that all policies share: options.oversize treats documents above its hard
 // limit (UserError by default), lanes are put into options.order, Step::pack_ms gets the measured time, and
 // in debug builds or with options.verify the validator checks the plan. With a sink, that gets all steps, and
-// the returned plan has none. A policy that `streams` gives them to it while it packs.
+// the returned plan has none. A policy that `streams` gives them to it while it packs, unless the validator
+// has to see the whole plan first.
 Plan make_plan(const Policy& policy, const PackingProblem& problem);
 
 // The order of micro-batches in a lane is an option of every policy.

@@ -154,6 +154,14 @@ constexpr Policy streaming(Policy policy) {
   policy.streams = true;
   return policy;
 }
+template <bool (*cuts)(const PackOptions&)>
+constexpr Policy cutting(Policy policy) {
+  policy.cuts = cuts;
+  return policy;
+}
+constexpr bool always(const PackOptions&) {
+  return true;
+}
 constexpr Policy costing_flops(Policy policy) {
   policy.cost = CostKind::flops;
   return policy;
@@ -218,9 +226,9 @@ constexpr Policy kPolicies[] = {
         streaming(variable_length("wlb", "WLB-LLM Alg. 1",
                                   "Variable-length by work, outliers delayed in queues", plan_wlb, kWlbKeys)),
         {.is_open = wlb_searches, .find = find_wlb_thresholds}),
-    searching(packing_for_time(limited_to<equipoise_limit>(variable_length(
+    searching(packing_for_time(cutting<equipoise_cuts>(limited_to<equipoise_limit>(variable_length(
                   "equipoise", "this project", "Packs, orders and places documents for the time of the step",
-                  plan_equipoise, kEquipoiseKeys))),
+                  plan_equipoise, kEquipoiseKeys)))),
               {.is_open = equipoise_searches, .find = find_equipoise_start}),
     // ChunkFlow.
     {.name = "chunkflow",
@@ -231,6 +239,7 @@ constexpr Policy kPolicies[] = {
      .parameters = kChunkflow,
      .schedule = "state-aware-1f1b",
      .micro_batch_tokens = chunk_tokens,
+     .cuts = always,
      .streams = true,
      .tried = kTriedOfChunkflow,
      .sizes = kChunkflowSizes},
@@ -243,6 +252,7 @@ constexpr Policy kPolicies[] = {
      .parameters = kSequenceSlices,
      .study_keys = kCost,
      .schedule = "seq1f1b",
+     .cuts = always,
      .streams = true},
     // Packers of one length, and HBP.
     packer("ffd", "HBP", "First-fit decreasing", plan_mixed<pack_ffd>, kPackerKeys),

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "policies/base/error.h"
+#include "policies/base/rounding.h"
 #include "policies/base/text.h"
 #include "policies/least_loaded.h"
 #include "policies/loader.h"
@@ -243,6 +244,13 @@ std::vector<double> budget_use(std::span<const Slice> slices, const PackOptions&
   return use;
 }
 
+Bins bins_of(std::span<const Slice> slices, const Packs& packs) {
+  Bins bins(packs.size());
+  for (std::size_t b = 0; b < bins.size(); ++b)
+    bins[b] = each_of(packs.of(b), [&](std::uint32_t i) { return slices[i]; });
+  return bins;
+}
+
 Bins bins_of_step(const GlobalBatch& batch, const PackingProblem& problem,
                   const std::function<Bins(std::span<const double>, std::size_t)>& fill) {
   const PackOptions& options = problem.options;
@@ -258,7 +266,7 @@ Bins bins_of_step(const GlobalBatch& batch, const PackingProblem& problem,
   for (const double u : use) least += std::min(u, budget);
   for (std::size_t count = std::max<std::size_t>(1, static_cast<std::size_t>(std::ceil(least / budget)));;
        ++count) {
-    count = (count + round - 1) / round * round;
+    count = rounded_up(count, round);
     Bins bins = fill(weights, count);
     if (fullest(bins, options) <= budget || count >= batch.slices.size()) return bins;
   }

@@ -155,6 +155,8 @@ inline constexpr PackParameter kTokenBudget[] = {
     parameter::number<&TokenBudget::quadratic_cost>("quadratic_cost", 0, 1e12, "see linear_cost")};
 
 using Bins = std::vector<std::vector<Slice>>;
+// Each pack as a bin of its slices.
+Bins bins_of(std::span<const Slice> slices, const Packs& packs);
 // The share of the budget that each slice takes.
 std::vector<double> budget_use(std::span<const Slice> slices, const PackOptions& options);
 // The bins of a balancer in one step: as many as the step has micro-batches, or the fewest multiple of the

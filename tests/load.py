@@ -226,11 +226,14 @@ class Hostile:
         os.symlink(trace, folder / "link.txt")
         os.link(trace, folder / "hard.txt")
         other = draw.choice([trace, folder / "link.txt", folder / "hard.txt", folder / ".." / folder.name / "lengths.txt"])
-        before = trace.read_bytes()
+        study = folder / "out" / "summary.json"  # a study that has the name of a result
+        study.parent.mkdir()
+        shutil.copy(folder / "study.json", study)
+        before = trace.read_bytes(), study.read_bytes()
         command, status, out, error = draw.choice([
             lambda: self.run("trace", "convert", trace, "--out", other), lambda: self.run("trace", "record", trace, "--out", other),
-            lambda: self.run("pack", trace, "--policy", "plain", "--context-window", "4K", "--out", other)])()
-        if trace.read_bytes() != before:
+            lambda: self.run("study", study, "--out", draw.choice([study.parent, folder / "out/../out"]), "--quiet")])()
+        if (trace.read_bytes(), study.read_bytes()) != before:
             self.day.breaks(command, f"changes its input (exit {status})", out + error)
 
     def rows(self, *words):

@@ -20,6 +20,10 @@ namespace equipoise {
 
 constexpr std::int64_t kExactNodes = 20'000'000;
 
+static std::size_t exponent_of(int degree) {
+  return static_cast<std::size_t>(std::countr_zero(static_cast<unsigned>(degree)));
+}
+
 // `order` receives the index in the batch of each document of the problem.
 static FlexspProblem problem_of(const GlobalBatch& batch, const CpGrid& grid, const Workload& workload,
                                 std::vector<std::uint32_t>& order) {
@@ -38,22 +42,22 @@ static FlexspProblem problem_of(const GlobalBatch& batch, const CpGrid& grid, co
   return problem;
 }
 
-static std::vector<MicroBatch> micro_batches_of(const FlexspProblem& problem, const FlexspSolution& solution,
-                                                std::size_t group, const GlobalBatch& batch,
+// `documents`: those of the group.
+static std::vector<MicroBatch> micro_batches_of(const FlexspProblem& problem, int degree,
+                                                std::span<const std::uint32_t> documents,
+                                                const GlobalBatch& batch,
                                                 const std::vector<std::uint32_t>& order) {
-  const LayoutView view(problem, solution.layout);
-  const std::int64_t room = problem.grid.tokens_per_rank * solution.layout[group];
+  const std::vector<double>& times = problem.times[exponent_of(degree)];
+  const std::int64_t room = problem.grid.tokens_per_rank * degree;
   double longest = 0;
-  for (std::size_t i = 0; i < problem.documents(); ++i)
-    if (solution.group_of[i] == group) longest = std::max(longest, view.time(group, i));
+  for (const std::uint32_t i : documents) longest = std::max(longest, times[i]);
 
   std::vector<MicroBatch> micro_batches(1);
   std::int64_t tokens = 0;
   double time = 0;
-  for (std::size_t i = 0; i < problem.documents(); ++i) {
-    if (solution.group_of[i] != group) continue;
+  for (const std::uint32_t i : documents) {
     const bool full = tokens + problem.tokens[i] > room;
-    const bool slow = problem.grid.stages > 1 && time + view.time(group, i) > longest;
+    const bool slow = problem.grid.stages > 1 && time + times[i] > longest;
     if (!micro_batches.back().slices.empty() && (full || slow)) {
       micro_batches.emplace_back();
       tokens = 0;
@@ -61,7 +65,7 @@ static std::vector<MicroBatch> micro_batches_of(const FlexspProblem& problem, co
     }
     micro_batches.back().slices.push_back(batch.slices[order[i]]);
     tokens += problem.tokens[i];
-    time += view.time(group, i);
+    time += times[i];
   }
   return micro_batches;
 }
@@ -69,16 +73,22 @@ static std::vector<MicroBatch> micro_batches_of(const FlexspProblem& problem, co
 Plan plan_flexsp(const PackingProblem& packing) {
   const bool exact = packing.options.of<FlexspOptions>().exact;
   const CpGrid grid = CpGrid::of(packing.options);
+  const std::vector<GroupLayout> layouts = group_layouts(grid);
   Plan plan;
   int unproven = 0;
   for (const GlobalBatch& batch : packing.batches) {
     std::vector<std::uint32_t> order;
     const FlexspProblem problem = problem_of(batch, grid, packing.workload, order);
-    const FlexspSolution solution = exact ? flexsp_exact(problem, kExactNodes) : flexsp_heuristic(problem);
+    const FlexspSolution solution =
+        exact ? flexsp_exact(problem, layouts, kExactNodes) : flexsp_heuristic(problem, layouts);
     unproven += solution.proven ? 0 : 1;
+    const Packs groups = gather_packs(positions<std::uint32_t>(problem.documents()), solution.group_of,
+                                      solution.layout.size());
     Step step;
-    for (std::size_t g = 0; g < solution.layout.size(); ++g)
-      step.lanes.push_back({solution.layout[g], micro_batches_of(problem, solution, g, batch, order), 0});
+    for (std::size_t g = 0; g < solution.layout.size(); ++g) {
+      const int degree = solution.layout[g];
+      step.lanes.push_back({degree, micro_batches_of(problem, degree, groups.of(g), batch, order), 0});
+    }
     add_step(packing, std::move(step), plan);
   }
   if (exact && unproven > 0)
@@ -103,8 +113,7 @@ class ExactSearch {
   ExactSearch(const FlexspProblem& problem, FlexspSolution start, std::int64_t node_limit)
       : problem_(problem), best_(std::move(start)), nodes_left_(node_limit) {}
 
-  void run() {
-    std::vector<GroupLayout> layouts = group_layouts(problem_.grid);
+  void run(std::span<const GroupLayout> layouts) {
     LayoutBounds bounds(problem_);
     const auto bound = each_of(layouts, [&](const GroupLayout& layout) { return bounds.of(layout); });
     for (const std::size_t i : positions_by(layouts.size(), [&](std::size_t i) { return bound[i]; })) {
@@ -151,7 +160,7 @@ class ExactSearch {
       const double time = view.time(g, i);
       const GroupLoad before = load[g];
       load[g].add(time);
-      group_of_[i] = static_cast<std::uint16_t>(g);
+      group_of_[i] = static_cast<std::uint32_t>(g);
       branch(layout, view, load, i + 1, area + time * layout[g], std::max(slowest, view.time_of(load[g])));
       load[g] = before;
     }
@@ -161,19 +170,16 @@ class ExactSearch {
   FlexspSolution best_;
   std::int64_t nodes_left_;
   std::vector<double> area_left_;
-  std::vector<std::uint16_t> group_of_;
+  std::vector<std::uint32_t> group_of_;
 };
 
 }  // namespace
 
-FlexspSolution flexsp_exact(const FlexspProblem& problem, std::int64_t node_limit) {
-  ExactSearch search(problem, flexsp_heuristic(problem), node_limit);
-  search.run();
+FlexspSolution flexsp_exact(const FlexspProblem& problem, std::span<const GroupLayout> layouts,
+                            std::int64_t node_limit) {
+  ExactSearch search(problem, flexsp_heuristic(problem, layouts), node_limit);
+  search.run(layouts);
   return search.take();
-}
-
-static std::size_t exponent_of(int degree) {
-  return static_cast<std::size_t>(std::countr_zero(static_cast<unsigned>(degree)));
 }
 
 // Adds every way to fill `left` GPUs with groups of at most `degree` to `layout`, smallest groups first.
@@ -223,7 +229,14 @@ std::vector<GroupLayout> group_layouts(const CpGrid& grid) {
 }
 
 LayoutBounds::LayoutBounds(const FlexspProblem& problem)
-    : problem_(problem), areas_(std::size_t{1} << problem.times.size()) {}
+    : problem_(problem), areas_(std::size_t{1} << problem.times.size()) {
+  std::size_t first = 0;  // of the documents that need as much
+  for (std::size_t i = 0; i < problem.documents(); ++i) {
+    if (problem.least_degree[i] != problem.least_degree[first]) first = i;
+    const auto exceeds = [&](const std::vector<double>& times) { return times[i] > times[first]; };
+    if (i == first || std::ranges::any_of(problem.times, exceeds)) slow_.push_back(i);
+  }
+}
 
 const LayoutBounds::Areas& LayoutBounds::areas_of(std::size_t degrees) {
   Areas& areas = areas_[degrees];
@@ -239,17 +252,30 @@ const LayoutBounds::Areas& LayoutBounds::areas_of(std::size_t degrees) {
   for (std::size_t k = levels; k-- > 0;)
     if ((degrees >> k & 1) != 0)
       own.push_back({k, problem_.times[k].data(), static_cast<double>(std::size_t{1} << k)});
-  for (std::size_t i = 0; i < problem_.documents(); ++i) {
-    const std::size_t needed = exponent_of(problem_.least_degree[i]);
-    double area = std::numeric_limits<double>::infinity();
-    double time = std::numeric_limits<double>::infinity();
-    for (const Degree& degree : own) {
-      if (degree.level < needed) break;
+  constexpr double kFitsNone = std::numeric_limits<double>::infinity();
+  const auto usable = [&](std::size_t needed) {
+    const auto less = std::ranges::find_if(own, [&](const Degree& degree) { return degree.level < needed; });
+    return std::span<const Degree>(own.begin(), less);
+  };
+  for (const std::size_t i : slow_) {
+    double time = kFitsNone;
+    for (const Degree& degree : usable(exponent_of(problem_.least_degree[i])))
       time = std::min(time, degree.times[i]);
-      area = std::min(area, degree.times[i] * degree.gpus);
-    }
-    for (std::size_t k = 0; k <= std::min(needed, levels - 1); ++k) areas.from_level[k] += area;
     areas.slowest_document = std::max(areas.slowest_document, time);
+  }
+  double sum = 0;
+  // Documents come longest first, so those that need some degree come before all that need less, and the sum
+  // up to the last of them is theirs.
+  for (std::size_t i = 0; i < problem_.documents();) {
+    const int least = problem_.least_degree[i];
+    const std::size_t needed = exponent_of(least);
+    const std::span<const Degree> fitting = usable(needed);
+    for (; i < problem_.documents() && problem_.least_degree[i] == least; ++i) {
+      double area = kFitsNone;
+      for (const Degree& degree : fitting) area = std::min(area, degree.times[i] * degree.gpus);
+      sum += area;
+    }
+    for (std::size_t k = 0; k <= std::min(needed, levels - 1); ++k) areas.from_level[k] = sum;
   }
   return areas;
 }

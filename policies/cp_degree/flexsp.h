@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "policies/base/index.h"
@@ -28,7 +29,7 @@ using GroupLayout = std::vector<int>;
 
 struct FlexspSolution {
   GroupLayout layout;
-  std::vector<std::uint16_t> group_of;  // per document
+  std::vector<std::uint32_t> group_of;  // per document
   double slowest = 0;                   // lane time of the slowest group
   bool proven = false;                  // no solution is faster
 };
@@ -57,15 +58,19 @@ class LayoutBounds {
   const Areas& areas_of(std::size_t degrees);
 
   const FlexspProblem& problem_;
+  // The documents one of which is the slowest on any degrees: the first of those that need some degree is
+  // mostly slower than the others at every one.
+  std::vector<std::size_t> slow_;
   std::vector<Areas> areas_;  // indexed by set of degrees (bit k: 2^k); computed on demand
 };
 
-// A fast, deterministic solution: greedy on the most promising layouts, then moves and swaps.
-FlexspSolution flexsp_heuristic(const FlexspProblem& problem);
+// A fast, deterministic solution: greedy on the most promising of all layouts, then moves and swaps.
+FlexspSolution flexsp_heuristic(const FlexspProblem& problem, std::span<const GroupLayout> layouts);
 
 // The optimum by branch and bound over layouts and assignments, starting from the heuristic. Takes
 // exponential time and stops after `node_limit` nodes, which leaves `proven` false.
-FlexspSolution flexsp_exact(const FlexspProblem& problem, std::int64_t node_limit);
+FlexspSolution flexsp_exact(const FlexspProblem& problem, std::span<const GroupLayout> layouts,
+                            std::int64_t node_limit);
 
 // The loads of one layout's groups while the searches of FlexSP assign documents.
 
@@ -98,12 +103,11 @@ class LayoutView {
     return (*times_[group])[document];
   }
 
-  // The lane time of a group with `added` more and `removed` less (0: nothing).
-  [[nodiscard]] double with(const GroupLoad& load, double added, double removed) const {
-    const double largest = removed > 0 ? load.largest_without(removed) : load.largest;
-    return problem_.grid.lane_time(load.sum - removed + added, std::max(largest, added));
+  // The lane time of a group with a document of `added` more; 0: of the group as it is.
+  [[nodiscard]] double with(const GroupLoad& load, double added) const {
+    return problem_.grid.lane_time(load.sum + added, std::max(load.largest, added));
   }
-  [[nodiscard]] double time_of(const GroupLoad& load) const { return with(load, 0, 0); }
+  [[nodiscard]] double time_of(const GroupLoad& load) const { return with(load, 0); }
 
  private:
   const FlexspProblem& problem_;

@@ -32,8 +32,7 @@ struct Candidates {
   double least_bound = kNever;
 };
 
-Candidates promising_layouts(const FlexspProblem& problem) {
-  std::vector<GroupLayout> layouts = group_layouts(problem.grid);
+Candidates promising_layouts(const FlexspProblem& problem, std::span<const GroupLayout> layouts) {
   LayoutBounds bounds(problem);
   std::vector<double> bound;
   Candidates candidates;
@@ -48,14 +47,13 @@ Candidates promising_layouts(const FlexspProblem& problem) {
          (promising < kLayoutsTried || bound[order[promising]] <= close))
     ++promising;
   const std::size_t tried = std::min(promising, kLayoutsTried);
-  for (std::size_t k = 0; k < tried; ++k)
-    candidates.layouts.push_back(std::move(layouts[order[k * promising / tried]]));
+  for (std::size_t k = 0; k < tried; ++k) candidates.layouts.push_back(layouts[order[k * promising / tried]]);
   return candidates;
 }
 
 // The time of the slowest group of the greedy assignment; kNever if it is not below `give_up`.
 double assign(const FlexspProblem& problem, const GroupLayout& layout, double give_up,
-              std::vector<std::uint16_t>& group_of) {
+              std::vector<std::uint32_t>& group_of) {
   const LayoutView view(problem, layout);
   std::vector<GroupLoad> load(layout.size());
   double slowest = 0;
@@ -64,7 +62,7 @@ double assign(const FlexspProblem& problem, const GroupLayout& layout, double gi
     std::size_t best = layout.size();
     double best_time = kNever;
     for (std::size_t g = 0; g < layout.size() && layout[g] >= problem.least_degree[i]; ++g) {
-      const double time = view.with(load[g], view.time(g, i), 0);
+      const double time = view.with(load[g], view.time(g, i));
       if (time < best_time) {
         best_time = time;
         best = g;
@@ -72,7 +70,7 @@ double assign(const FlexspProblem& problem, const GroupLayout& layout, double gi
     }
     if (best == layout.size()) return kNever;
     load[best].add(view.time(best, i));
-    group_of[i] = static_cast<std::uint16_t>(best);
+    group_of[i] = static_cast<std::uint32_t>(best);
     slowest = std::max(slowest, best_time);
     if (slowest >= give_up) return kNever;
   }
@@ -117,29 +115,47 @@ class Refinement {
     return solution_.layout[g] >= problem_.least_degree[document];
   }
 
+  // A document of another group that the slowest group could take, and what changes where it leaves.
+  struct Partner {
+    std::size_t document;
+    std::size_t group;
+    double time;       // on the slowest group
+    GroupLoad others;  // of its own group without it
+  };
+
+  void list_partners(std::size_t from) {
+    partners_.clear();
+    for (std::size_t k = 0; k < problem_.documents(); ++k) {
+      const std::size_t own = group(k);
+      if (own != from && fits(k, from)) partners_.push_back({k, own, view_.time(from, k), without(own, k)});
+    }
+  }
+
+  [[nodiscard]] GroupLoad without(std::size_t g, std::size_t document) const {
+    const double time = view_.time(g, document);
+    return {load_[g].sum - time, time > 0 ? load_[g].largest_without(time) : load_[g].largest};
+  }
+
   bool improve_slowest() {
     const std::size_t from = slowest_group();
+    list_partners(from);
     Exchange best;
-    const auto consider = [&](std::size_t i, std::size_t partner, std::size_t to) {
-      ++evaluations_;
-      const double left = view_.time(from, i);
-      const double joined = view_.time(to, i);
-      const double back = partner == kNobody ? 0 : view_.time(from, partner);
-      const double gone = partner == kNobody ? 0 : view_.time(to, partner);
-      const double slower =
-          std::max(view_.with(load_[from], back, left), view_.with(load_[to], joined, gone));
-      if (slower < best.slower) best = {i, partner, to, slower};
-    };
     for (std::size_t i = 0; i < problem_.documents() && evaluations_ < kEvaluations; ++i) {
       if (group(i) != from) continue;
+      const GroupLoad rest = without(from, i);
+      const auto consider = [&](std::size_t partner, double back, std::size_t to, const GroupLoad& others) {
+        ++evaluations_;
+        const double slower = std::max(view_.with(rest, back), view_.with(others, view_.time(to, i)));
+        if (slower < best.slower) best = {i, partner, to, slower};
+      };
       for (std::size_t to = 0; to < load_.size(); ++to)
-        if (to != from && fits(i, to)) consider(i, kNobody, to);
-      for (std::size_t k = 0; k < problem_.documents(); ++k)
-        if (group(k) != from && fits(i, group(k)) && fits(k, from)) consider(i, k, group(k));
+        if (to != from && fits(i, to)) consider(kNobody, 0, to, load_[to]);
+      for (const Partner& partner : partners_)
+        if (fits(i, partner.group)) consider(partner.document, partner.time, partner.group, partner.others);
     }
     if (!(best.slower < view_.time_of(load_[from]) * (1 - 1e-12))) return false;
-    solution_.group_of[best.document] = static_cast<std::uint16_t>(best.to);
-    if (best.partner != kNobody) solution_.group_of[best.partner] = static_cast<std::uint16_t>(from);
+    solution_.group_of[best.document] = static_cast<std::uint32_t>(best.to);
+    if (best.partner != kNobody) solution_.group_of[best.partner] = static_cast<std::uint32_t>(from);
     reload(from, best.to);
     return true;
   }
@@ -154,6 +170,7 @@ class Refinement {
   FlexspSolution& solution_;
   LayoutView view_;
   std::vector<GroupLoad> load_;
+  std::vector<Partner> partners_;
   std::int64_t evaluations_ = 0;
 };
 
@@ -213,13 +230,13 @@ class Shortlist {
  private:
   const FlexspProblem& problem_;
   std::vector<FlexspSolution> best_;
-  std::vector<std::uint16_t> group_of_;
+  std::vector<std::uint32_t> group_of_;
 };
 
 }  // namespace
 
-FlexspSolution flexsp_heuristic(const FlexspProblem& problem) {
-  const Candidates candidates = promising_layouts(problem);
+FlexspSolution flexsp_heuristic(const FlexspProblem& problem, std::span<const GroupLayout> layouts) {
+  const Candidates candidates = promising_layouts(problem, layouts);
   const double good_enough = candidates.least_bound * kCloseEnough;
   Shortlist shortlist(problem);
   for (const GroupLayout& layout : candidates.layouts) {

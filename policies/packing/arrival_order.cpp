@@ -11,6 +11,7 @@
 #include "policies/base/error.h"
 #include "policies/base/index.h"
 #include "policies/base/random.h"
+#include "policies/base/rounding.h"
 #include "policies/least_loaded.h"
 #include "policies/packing/pack_length.h"
 #include "policies/packing/packing.h"
@@ -68,7 +69,7 @@ static Step step_within_budget(const GlobalBatch& batch, const PackOptions& opti
     room -= use[i];
   }
   const auto round = static_cast<std::size_t>(std::int64_t{options.lanes} * options.lane_round);
-  bins.resize(std::max<std::size_t>(1, (bins.size() + round - 1) / round) * round);
+  bins.resize(rounded_up(std::max<std::size_t>(1, bins.size()), round));
   return step_of_bins(std::move(bins), options);
 }
 
@@ -145,7 +146,7 @@ static Step padded_step(std::span<const Slice> documents, const PackOptions& opt
   std::size_t most = 1;
   for (const Lane& lane : step.lanes) most = std::max(most, lane.micro_batches.size());
   const auto round = static_cast<std::size_t>(options.lane_round);
-  for (Lane& lane : step.lanes) lane.micro_batches.resize((most + round - 1) / round * round);
+  for (Lane& lane : step.lanes) lane.micro_batches.resize(rounded_up(most, round));
   return step;
 }
 

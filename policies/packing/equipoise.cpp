@@ -46,6 +46,7 @@
 #include <utility>
 
 #include "policies/base/error.h"
+#include "policies/base/rounding.h"
 #include "policies/packing/packing.h"
 #include "policies/packing/wlb.h"
 #include "policies/steps.h"
@@ -198,8 +199,13 @@ bool equipoise_searches(const PackOptions& options) {
   return options.of<EquipoiseOptions>().start == Start::best;
 }
 
+bool equipoise_cuts(const PackOptions& options) {
+  const Start start = options.of<EquipoiseOptions>().start;
+  return start == Start::chunkflow || start == Start::sequence_slices;
+}
+
 std::int64_t equipoise_limit(const PackOptions& options) {
-  return cuts_documents(options) ? 0 : max_tokens(options);
+  return equipoise_cuts(options) ? 0 : max_tokens(options);
 }
 
 // Rising bounds of a micro-batch, from the longest document to L_max. Those of a smaller L_max are among
@@ -209,7 +215,7 @@ static std::vector<std::int64_t> limits_of(const PackingProblem& problem) {
   std::int64_t limit = 0;
   for (const GlobalBatch& batch : problem.batches)
     for (const Slice& slice : batch.slices) limit = std::max(limit, slice.tokens());
-  if (limit == 0 || limit > most || cuts_documents(problem.options)) return {most};
+  if (limit == 0 || limit > most || equipoise_cuts(problem.options)) return {most};
   std::vector<std::int64_t> limits;
   for (; limit <= most; limit += limit / 4 + 1) limits.push_back(limit);
   return limits;
@@ -246,11 +252,9 @@ Plan plan_equipoise(const PackingProblem& problem) {
                           .context = problem.options.context};
   if (made != nullptr && !plan_violation(problem.batches, *made, limits)) return *made;
   LaneShapes lanes(problem.options.stages, problem.options.chunks);
-  if (!equipoise_searches(problem.options)) {
-    const bool is_found =
-        !problem.options.of<EquipoiseOptions>().keeps.empty();  // by a search, with its prices
-    return is_found ? pack_start(problem, lanes).plan : pack_within_limits(problem, lanes);
-  }
+  if (!equipoise_searches(problem.options))
+    return problem.options.of<EquipoiseOptions>().searched ? pack_start(problem, lanes).plan
+                                                           : pack_within_limits(problem, lanes);
   PackOptions found = problem.options;
   Notes notes = find_equipoise_start(problem, {}, found);
   Plan plan = pack_start({problem.batches, found, problem.workload}, lanes).plan;

@@ -576,6 +576,7 @@ void take_wlb(const PackingProblem& problem, const PackOptions& given, PackOptio
 
 Notes find_equipoise_start(const PackingProblem& problem, const PlanPrices& prices, PackOptions& found) {
   PackOptions given = problem.options;
+  given.of<EquipoiseOptions>().searched = true;
   given.max_tokens = max_tokens(given);  // for every number of micro-batches that is tried
   std::size_t most = 0;                  // documents of a batch
   for (const GlobalBatch& batch : problem.batches) most = std::max(most, batch.slices.size());

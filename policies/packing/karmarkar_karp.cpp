@@ -110,15 +110,24 @@ class Differencing {
     // The sets before those that b joined are in order.
     const auto joined = a.end() - static_cast<std::ptrdiff_t>(b.size());
     std::stable_sort(joined, a.end(), heavier);
-    std::inplace_merge(a.begin(), joined, a.end(), heavier);
+    merge(a, joined);
   }
 
   void join_apart(State& a, const State& b) {
     const auto middle = static_cast<std::ptrdiff_t>(a.size());
-    const bool sorted = !heavier(b.front(), a.back());
     if (a.size() == 1) a.reserve(k_);
     a.insert(a.end(), b.begin(), b.end());
-    if (!sorted) std::inplace_merge(a.begin(), a.begin() + middle, a.end(), heavier);
+    merge(a, a.begin() + middle);
+  }
+
+  // Puts the sets from `middle` on, which are in order, in order with those before. Mostly it is one set,
+  // that of a single document, which need not be compared with all others.
+  static void merge(State& sets, State::iterator middle) {
+    if (sets.end() - middle > 1) return std::inplace_merge(sets.begin(), middle, sets.end(), heavier);
+    const Set last = sets.back();
+    const auto place = std::upper_bound(sets.begin(), middle, last, heavier);
+    std::move_backward(place, middle, sets.end());
+    *place = last;
   }
 
   void absorb(Set& set, const Set& other) {
@@ -156,11 +165,10 @@ Plan plan_karmarkar_karp(const PackingProblem& problem) {
   Plan plan;
   for (const GlobalBatch& batch : problem.batches) {
     const auto fill = [&](std::span<const double> weights, std::size_t bins) {
-      Bins placed(bins);
-      const auto parts = karmarkar_karp(weights, bins, options.of<KarmarkarKarpOptions>().equal_size);
-      for (std::size_t b = 0; b < bins; ++b)
-        for (const std::uint32_t i : parts[b]) placed[b].push_back(batch.slices[i]);
-      return placed;
+      const bool equal_size = options.of<KarmarkarKarpOptions>().equal_size;
+      return each_of(karmarkar_karp(weights, bins, equal_size), [&](const std::vector<std::uint32_t>& part) {
+        return each_of(part, [&](std::uint32_t i) { return batch.slices[i]; });
+      });
     };
     add_step(problem, step_of_bins(bins_of_step(batch, problem, fill), options), plan);
   }

@@ -17,13 +17,13 @@ Plan plan_lpt(const PackingProblem& problem) {
   for (const GlobalBatch& batch : problem.batches) {
     const auto fill = [&](std::span<const double> weights, std::size_t bins) {
       LeastLoaded<double> load(bins);
-      Bins placed(bins);
-      for (const std::uint32_t i : heaviest_first(weights)) {
+      const std::vector<std::uint32_t> order = heaviest_first(weights);
+      const auto bin_of = each_of(order, [&](std::uint32_t i) {
         const std::size_t bin = load.least();
         load.add(bin, weights[i]);
-        placed[bin].push_back(batch.slices[i]);
-      }
-      return placed;
+        return static_cast<std::uint32_t>(bin);
+      });
+      return bins_of(batch.slices, gather_packs(order, bin_of, bins));
     };
     add_step(problem, step_of_bins(bins_of_step(batch, problem, fill), problem.options), plan);
   }

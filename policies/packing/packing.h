@@ -151,6 +151,7 @@ struct EquipoiseOptions {
   bool place = true;
   bool taper = true;
   bool own_degrees = true;
+  bool searched = false;  // whether a search found these options, by its prices
   // By step of the start: whether its packing is kept. Empty: it is kept where it is faster by the policy's
   // own clock.
   std::vector<char> keeps;
@@ -205,6 +206,8 @@ Plan plan_equipoise(const PackingProblem& problem);
 std::vector<std::uint32_t> gathered_steps(const PackingProblem& problem);
 Plan plan_gathered(const PackingProblem& problem);
 
+// Whether the start cuts long documents.
+bool equipoise_cuts(const PackOptions& options);
 // L_max; 0 where the start cuts longer documents.
 std::int64_t equipoise_limit(const PackOptions& options);
 

@@ -17,6 +17,7 @@
 
 #include "policies/base/error.h"
 #include "policies/base/index.h"
+#include "policies/base/rounding.h"
 #include "policies/least_loaded.h"
 #include "policies/loader.h"
 #include "policies/plan.h"
@@ -101,9 +102,7 @@ class Gds {
 
   std::vector<MicroBatch> to_micro_batches(const Documents& sorted) {
     const std::size_t round = at(std::max(1, problem_.options.lane_round));
-    const auto whole = [&](std::size_t count) {
-      return std::max<std::size_t>(1, (count + round - 1) / round) * round;
-    };
+    const auto whole = [&](std::size_t count) { return rounded_up(std::max<std::size_t>(1, count), round); };
     if (sorted.slices.empty()) return std::vector<MicroBatch>(round);
     const std::int64_t tokens = sum_of(sorted.tokens);
     std::vector<MicroBatch> micro_batches;

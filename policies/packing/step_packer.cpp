@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "policies/base/rounding.h"
 #include "policies/packing/wlb.h"
 
 namespace equipoise {
@@ -147,11 +148,6 @@ bool ordered_alike(const Step& step, const PackOptions& options) {
   return true;
 }
 
-bool cuts_documents(const PackOptions& options) {
-  const Start start = options.of<EquipoiseOptions>().start;
-  return start == Start::chunkflow || start == Start::sequence_slices;
-}
-
 std::int64_t micro_batches_of_lane(const PackOptions& options, std::int64_t tokens) {
   const std::int64_t lanes = std::max(1, options.lanes);
   const std::int64_t of_step = micro_batches_of_step(options);
@@ -182,7 +178,7 @@ std::optional<Step> StepPacker::repacked(const Step& start) {
   }
   const std::int64_t round = std::max(1, options_.lane_round);
   std::int64_t fewest = micro_batches_of_lane(options_, tokens);
-  if (cuts_documents(options_)) fewest = std::max(fewest, most);  // as many as its chunks
+  if (equipoise_cuts(options_)) fewest = std::max(fewest, most);  // as many as its chunks
   if (behind.places > 0) fewest = std::max<std::int64_t>(1, most - static_cast<std::int64_t>(behind.places));
   const std::int64_t more = rounded_up((fewest + 3) / 4, round);
   for (std::int64_t per_lane = fewest; per_lane <= 2 * fewest + more; per_lane += more) {

@@ -116,10 +116,6 @@ struct Behind {
   std::vector<double> work;  // work of all places, by group of lanes that wait for each other; empty: none
 };
 
-constexpr std::int64_t rounded_up(std::int64_t count, std::int64_t multiple) {
-  return (count + multiple - 1) / multiple * multiple;
-}
-
 // The capacity of lanes of `degree` ranks where those of the layout hold `tokens`.
 constexpr std::int64_t tokens_at_degree(std::int64_t tokens, const PackOptions& options, int degree) {
   return tokens / std::max(1, options.context) * degree +
@@ -135,9 +131,6 @@ bool ordered_alike(const Step& step, const PackOptions& options);
 
 // The micro-batches of a lane: as the options state, or more where L_max requires them.
 std::int64_t micro_batches_of_lane(const PackOptions& options, std::int64_t tokens);
-
-// Whether the start cuts long documents.
-bool cuts_documents(const PackOptions& options);
 
 class StepPacker {
  public:

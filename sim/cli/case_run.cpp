@@ -14,7 +14,6 @@
 #include "sim/report/study_outputs.h"
 #include "sim/report/words/words.h"
 #include "sim/study/check_result.h"
-#include "sim/study/estimate.h"
 #include "sim/study/row/details.h"
 
 namespace equipoise {
@@ -46,26 +45,16 @@ struct CaseRunner::Checked : CheckedResult {
 
 // If the case cannot run at all, its rows are refused and the other cases keep their results.
 CaseRunner::Checked CaseRunner::checked(const StudyCase& c) const {
-  if (!c.study.impossible.empty()) return {{refused_study(c.study, c.study.impossible), {}}, {}};
-  std::optional<StudyInputs> inputs;
   RunStudyOptions run = run_;  // the estimate may let this case's rows run in turn
-  try {
-    for (const PolicyRun& row : c.study.policies)
-      if (options_.chakra && layout_of(c.study, row).evens_out_stages())
-        throw UserError(c.study.file, ": ", row.label,
-                        ".stage_attention_exchange: expected false with --chakra, found true");
-    inputs = load_inputs(c.study);
-    check_estimate(c.study, inputs->documents, run, limit_, options_.max_output_GB);
-  } catch (const UserError& e) {
-    if (c.name.empty()) throw;
-    return {{refused_study(c.study, e.what()), {}}, {}};
-  }
+  const CaseInputs inputs = inputs_of(c, run, limit_, options_.max_output_GB);
+  if (!inputs.read) return {{refused_study(c.study, inputs.refused), {}}, {}};
   if (!options_.out.empty())  // before work whose result could not be written
     for (const StudyOutput& output : study_outputs())
       require_no_input((std::filesystem::path(options_.out) / file_name(c.name) / output.file).string());
-  Checked done{run_checked(c.study, *inputs, run, options_.verify), {}};
+  Checked done{run_checked(c.study, *inputs.read, run), {}};
   if (!options_.out.empty() && !done.result.incomplete)  // because no other run would repeat it
-    done.receipt = receipt_of(saved_run(c, asked_, options_), c.study, *inputs, done.result, done.checks);
+    done.receipt =
+        receipt_of(saved_run(c, asked_, options_), c.study, *inputs.read, done.result, done.checks);
   return done;
 }
 

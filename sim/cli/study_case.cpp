@@ -8,9 +8,10 @@
 
 #include "policies/base/error.h"
 #include "policies/base/text.h"
+#include "sim/study/estimate.h"
 #include "sim/study/read/naming.h"
+#include "sim/study/read/policy_run.h"
 #include "sim/study/row/details.h"
-#include "sim/study/study_inputs.h"
 #include "traces/json_object.h"
 
 namespace equipoise {
@@ -48,7 +49,28 @@ double case_bytes(const StudyCase& c) {
   return static_cast<double>(bytes);
 }
 
+void check_chakra(const Study& study) {
+  for (const PolicyRun& row : study.policies)
+    if (layout_of(study, row).evens_out_stages())
+      throw UserError(study.file, ": ", row.label,
+                      ".stage_attention_exchange: expected false with --chakra, found true");
+}
+
 }  // namespace
+
+CaseInputs inputs_of(const StudyCase& c, RunStudyOptions& options, const MemoryLimit& limit,
+                     double max_output_GB) {
+  if (!c.study.impossible.empty()) return {{}, c.study.impossible};
+  try {
+    if (options.details.chakra) check_chakra(c.study);
+    StudyInputs inputs = load_inputs(c.study);
+    check_estimate(c.study, inputs.documents, options, limit, max_output_GB);
+    return {std::move(inputs), ""};
+  } catch (const UserError& e) {
+    if (c.name.empty()) throw;
+    return {{}, e.what()};
+  }
+}
 
 std::vector<StudyCase> read_cases(const AskedStudy& asked, std::int64_t max_cases, const MemoryLimit& limit) {
   const std::vector<std::string>& sweeps = asked.sweep;

@@ -59,6 +59,7 @@ RunStudyOptions run_options(const StudyOptions& options) {
   run.jobs = threads_of(options.jobs);
   run.keep_plans = !options.out.empty();
   run.ignore_memory = options.ignore_memory;
+  run.verify = options.verify;
   run.max_delay = options.max_delay;
   if (!options.tokens.empty()) run.tokens_of_job = parse_tokens(options.tokens, "--tokens");
   run.record_gpus = !options.out.empty() || options.format == Format::json;

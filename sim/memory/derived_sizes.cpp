@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "policies/base/index.h"
+#include "policies/base/rounding.h"
 
 namespace equipoise {
 namespace {
@@ -45,7 +46,7 @@ Schedule lane_schedule(const SchedulePolicy& policy, const Layout& layout, std::
                        bool pairs) {
   const std::int64_t round = layout.bidirectional ? 2 : layout.virtual_pipeline > 1 ? layout.pipeline : 1;
   const std::int64_t least = layout.bidirectional ? std::int64_t{2} * layout.pipeline : 1;
-  const std::int64_t wanted = (std::max(least, micro_batches) + round - 1) / round * round;
+  const std::int64_t wanted = rounded_up(std::max(least, micro_batches), round);
   const auto of = [&](std::int64_t count) {
     const std::vector<std::int32_t> groups(at(count), 1);
     ScheduleInput input{layout.pipeline, layout.virtual_pipeline, groups};

@@ -45,17 +45,13 @@ double waiting_seconds(const TimeSums& r) {
   return std::max(0.0, r.losses.idle_seconds - transfers - std::max(0.0, inside));
 }
 
-bool has_full(std::span<const StepFigures> steps) {
-  return !std::ranges::all_of(steps, [](const StepFigures& step) { return step.plan.tail; });
-}
-
 }  // namespace
 
 Metrics metrics_of(const MetricInputs& in) {
   Metrics m;
   static_cast<PlanMetrics&>(m) = plan_metrics(in.plan, each_of(in.steps, &StepFigures::plan));
 
-  const bool any_full = has_full(in.steps);
+  const CountsInMeans counts(in.steps);
   Mean step_seconds, bubble, imbalance, cp, kv, recompute, padding, cr;
   Spread compute, attention;
   Mean waiting, lanes_wait, recompute_alone;
@@ -70,8 +66,7 @@ Metrics metrics_of(const MetricInputs& in) {
     flops += in.model.training_flops(static_cast<double>(work.tokens), work.causal_pairs, work.window_pairs);
     ++m.steps;
     m.tail_steps += step.plan.tail;
-    if (step.plan.tail && any_full) continue;
-    if (seconds <= 0) continue;
+    if (!counts(step) || seconds <= 0) continue;
     step_seconds.add(seconds);
     bubble.add(times.losses.bubble_ratio);
     imbalance.add(step.latency_imbalance);
@@ -147,13 +142,13 @@ double joules_of(const TimeSums& times, const PowerDraw& watts, double gemm_shar
 }  // namespace
 
 void add_energy(const MetricInputs& in, const PowerDraw& watts, double gemm_share, Metrics& m) {
-  const bool any_full = has_full(in.steps);
+  const CountsInMeans counts(in.steps);
   Mean of_step;
   double joules = 0;
   for (const StepFigures& step : in.steps) {
     const double of_gpu = joules_of(step.times, watts, gemm_share);
     joules += of_gpu;
-    if (step.times.makespan > 0 && !(step.plan.tail && any_full)) of_step.add(of_gpu);
+    if (step.times.makespan > 0 && counts(step)) of_step.add(of_gpu);
   }
   const auto gpus = static_cast<double>(in.layout.gpus());
   constexpr double kJoulesPerKwh = 1000 * kSecondsPerHour;

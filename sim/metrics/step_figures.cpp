@@ -15,10 +15,10 @@ static std::optional<double> latency_imbalance(const Step& step, const StepTimes
   return imbalance_degree(latencies);
 }
 
-StepFigures step_figures(const Step& step, std::size_t k, const Arrivals* arrivals, StepResult result) {
+StepFigures step_figures(const Step& step, const StepOfPlan& of_plan, StepResult result) {
   return {result.work,
           result.times,
-          step_of_plan(step, k, arrivals),
+          of_plan,
           latency_imbalance(step, result.times),
           result.times.forward_latency.size(),
           std::move(result.times.gpu_compute)};

@@ -21,7 +21,10 @@ struct StepFigures {
   std::vector<double> gpu_compute;          // StepTimes::gpu_compute
 };
 
-// Of step k of a plan. `arrivals`: null if the policy saw the whole set.
-StepFigures step_figures(const Step& step, std::size_t k, const Arrivals* arrivals, StepResult result);
+inline bool is_tail(const StepFigures& step) {
+  return step.plan.tail;
+}
+
+StepFigures step_figures(const Step& step, const StepOfPlan& of_plan, StepResult result);
 
 }  // namespace equipoise

@@ -14,6 +14,7 @@
 #include "sim/report/verdict.h"
 #include "sim/report/words/note_json.h"
 #include "sim/report/words/words.h"
+#include "sim/study/study_inputs.h"
 
 namespace equipoise {
 
@@ -202,6 +203,13 @@ json report_json(const Study& study, const StudyResult& result) {
           {"sources", result.sources},
           {"published", published_rows(result)},
           {"rows", std::move(rows)}};
+}
+
+std::string lengths_html(const std::string& name, const std::string& headline,
+                         std::span<const std::int64_t> lengths) {
+  return html_page(
+      {name, html_head(name, headline, {}, {})},
+      {{"schema", "equipoise.report/1"}, {"kind", "lengths"}, {"lengths", length_bins(lengths)}});
 }
 
 std::string report_html(const Study& study, const StudyResult& result) {

@@ -75,8 +75,8 @@ std::function<void(const std::string&, const StepToCheck&)> checked_into(StepChe
 
 }  // namespace
 
-CheckedResult run_checked(Study study, const StudyInputs& inputs, RunStudyOptions options, bool verify) {
-  if (!verify) return {run_study(study, inputs, options), {}};
+CheckedResult run_checked(Study study, const StudyInputs& inputs, RunStudyOptions options) {
+  if (!options.verify) return {run_study(study, inputs, options), {}};
   for (PolicyRun& row : study.policies) row.pack.verify = true;
   StepChecks of_steps;
   options.check_step = checked_into(of_steps);
@@ -87,6 +87,7 @@ CheckedResult run_checked(Study study, const StudyInputs& inputs, RunStudyOption
     options.details = {};
     options.find_fits = false;
     options.check_step = nullptr;
+    options.verify = false;
     other = run_study(study, inputs, options);
   }
   const std::vector<PolicyResult>& rows = checked.result.policies;

@@ -12,8 +12,8 @@ namespace equipoise {
 // and memory of its slowest step, and sums of its steps check its table.
 struct CheckedResult {
   StudyResult result;
-  std::vector<Check> checks;  // empty without `verify`
+  std::vector<Check> checks;  // empty without options.verify
 };
-CheckedResult run_checked(Study study, const StudyInputs& inputs, RunStudyOptions options, bool verify);
+CheckedResult run_checked(Study study, const StudyInputs& inputs, RunStudyOptions options);
 
 }  // namespace equipoise

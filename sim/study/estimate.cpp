@@ -61,12 +61,14 @@ double figures_bytes(const RowSize& row, const RunStudyOptions& options) {
   return row.plan.steps * (sizeof(StepFigures) + gpus * sizeof(double));
 }
 
-// A plan while it is made: a block of steps if the policy streams, else whole, with the documents. Trials of
-// a search have whole plans.
+// A plan while it is made: a block of steps if the policy streams, else whole, with the documents. It is also
+// whole where the validator needs all its steps. Trials of a search have whole plans.
 double planning_bytes(const RowSize& row, const PolicyRun& run, const RunStudyOptions& options) {
+  constexpr double kChecked = 160;  // bytes of the validator's growing lists for a slice
   const Policy& policy = run.policy();
-  if (!policy.streams || is_verified(run.pack))
-    return plan_bytes(row) + 2.0 * sizeof(Slice) * row.plan.slices;
+  const bool verifies = is_verified(run.pack) || options.verify;
+  if (!policy.streams || verifies)
+    return plan_bytes(row) + (2.0 * sizeof(Slice) + (verifies ? kChecked : 0)) * row.plan.slices;
   PackOptions sized = run.pack;  // as when the search begins, after sizes were derived
   sized.bucket_size = std::max<std::int64_t>(1, sized.bucket_size);
   if (options.jobs == 0 || policy.search.is_open_in(sized)) return plan_bytes(row);
@@ -109,8 +111,7 @@ PlanSize plan_size(const PolicyRun& run, const DocumentSet& documents) {
   if (capacity == 0 && has_bins && policy.hard_limit) capacity = static_cast<double>(policy.hard_limit(pack));
   PlanSize size{steps};
   for (const GlobalBatch& batch : documents.batches) size.slices += static_cast<double>(batch.slices.size());
-  const bool cuts = has_key(policy, "chunk_size") || (policy.hard_limit && pack.oversize == Oversize::split);
-  if (cuts && capacity > 0) size.slices = std::max(size.slices, tokens / capacity);
+  if (policy.cuts_documents(pack) && capacity > 0) size.slices = std::max(size.slices, tokens / capacity);
   if (has_key(policy, "slices")) {
     size.slices *= static_cast<double>(std::get<std::int64_t>(pack_parameter("slices")->get(pack)));
     size.micro_batches = size.slices;
@@ -140,11 +141,13 @@ Estimate estimate(const Study& study, const DocumentSet& documents, const RunStu
   constexpr double kValues = 6;     // bytes of a JSON value per byte of its text
   Estimate made;
   double kept = kProfile, largest = 0;
+  StepSettings largest_steps = options.steps;
+  if (options.verify) largest_steps.fidelity = Fidelity::op;  // both engines run
   for (const PolicyRun& run : study.policies) {
     const RowSize row = row_size(study, run, documents, options.jobs);
     const double text = plan_text_bytes(row);
     const double work =
-        planning_bytes(row, run, options) + (row.threads > 0 ? simulation_bytes(row, options.steps) : 0);
+        planning_bytes(row, run, options) + (row.threads > 0 ? simulation_bytes(row, largest_steps) : 0);
     kept += row.threads > 0 ? figures_bytes(row, options) : 0;
     largest = std::max(largest, options.keep_plans ? std::max(work, (1 + kValues) * text) : work);
     if (!options.keep_plans) continue;

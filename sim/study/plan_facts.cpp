@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "policies/base/index.h"
+#include "policies/base/rounding.h"
 #include "policies/steps.h"
 #include "sim/workload/stage_layers.h"
 
@@ -16,6 +17,10 @@ static std::int64_t limit_of(const MicroBatch& micro_batch, const PolicyRun& run
   if (const TokenBudget& budget = run.pack.of<TokenBudget>(); budget.tokens_per_micro_batch > 0)
     return budget.linear_cost > 0 || budget.quadratic_cost > 0 ? 0 : budget.tokens_per_micro_batch;
   return run.policy().derives == Derives::max_tokens ? run.pack.max_tokens : 0;
+}
+
+bool fills_documents(const PolicyRun& run, int context) {
+  return context > 1 && run.sharding.remainder == Remainder::pad && uses_key(run.rule(), "remainder");
 }
 
 void PlanFacts::add(const Step& step, const PolicyRun& run) {
@@ -47,12 +52,10 @@ void PlanFacts::add_lane(const Lane& lane, const PolicyRun& run) {
 
 void PlanFacts::add_padded(const MicroBatch& m, int context, const PolicyRun& run) {
   const std::int64_t most = limit_of(m, run);
-  if (run.sharding.remainder != Remainder::pad || !uses_key(run.rule(), "remainder") || context == 1 ||
-      most == 0)
-    return;
+  if (!fills_documents(run, context) || most == 0) return;
   const std::int64_t multiple = 2 * std::int64_t{context};
-  const std::int64_t tokens = sum_of(
-      m.slices, [&](const Slice& slice) { return (slice.tokens() + multiple - 1) / multiple * multiple; });
+  const std::int64_t tokens =
+      sum_of(m.slices, [&](const Slice& slice) { return rounded_up(slice.tokens(), multiple); });
   if (tokens <= most) return;
   ++padded_packs.count;
   if (tokens <= padded_packs.longest) return;

@@ -13,6 +13,9 @@
 
 namespace equipoise {
 
+// Whether the row's sharding rule fills each document up to a multiple of 2 x `context` tokens.
+bool fills_documents(const PolicyRun& run, int context);
+
 struct PlanFacts {
   std::size_t steps = 0;
   double micro_batches = 0, rank_tokens = 0;  // of all micro-batches: their number, and tokens of a rank

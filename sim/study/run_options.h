@@ -66,6 +66,7 @@ struct RunStudyOptions {
   Cores::Row* row = nullptr;  // the row that owns the threads, if rows share them
   bool record_gpus = false;   // keeps the compute seconds of every GPU
   bool keep_plans = false;    // all steps of them; else a row has only its figures
+  bool verify = false;        // checks plans, steps and table (run_checked)
   bool rows_in_turn = false;    // memory holds only one row at a time
   std::size_t steps_of_block = 0;  // planned and simulated at a time; 0: by the threads. Results are the same
   StepSettings steps;           // fidelity
@@ -85,9 +86,7 @@ struct RunStudyOptions {
       false;  // if a row has finished by then, the study ends with it instead (StudyResult::incomplete)
 
   // Whether a row's steps are needed after they are simulated.
-  [[nodiscard]] bool keeps_steps() const {
-    return keep_plans || check_step != nullptr || !details.directory.empty();
-  }
+  [[nodiscard]] bool keeps_steps() const { return keep_plans || verify || !details.directory.empty(); }
 };
 
 // The options for a run that only needs times: stage fidelity, nothing kept or written.

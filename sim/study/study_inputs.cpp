@@ -312,7 +312,8 @@ std::vector<InputSource> sources_of(const Study& study, const StudyInputs& input
   list.push_back({"model", study.model.name, "published", "shape as its authors state it"});
   add_profile(study, inputs.profile, list);
   add_rates(study, inputs.profile, list);
-  const std::string kernels = joined_texts(study.framework.kernel_notes_on(inputs.profile, study.layout.precision), "; ");
+  const std::string kernels =
+      joined_texts(study.framework.kernel_notes_on(inputs.profile, study.layout.precision), "; ");
   const SlowdownRule rule = study.framework.rule_on(inputs.profile);
   const bool stated = study.framework.says_slowdowns || rule == SlowdownRule::alone ||
                       study.framework.preset.kernels == KernelTimes::borrowed;
@@ -330,21 +331,26 @@ std::vector<InputSource> sources_of(const Study& study, const StudyInputs& input
 }
 
 std::vector<LengthBin> length_bins(const DocumentSet& documents) {
-  std::vector<LengthBin> bins;
+  std::vector<std::int64_t> lengths;
   for (const GlobalBatch& batch : documents.batches)
-    for (const Slice& slice : batch.slices) {
-      const std::int64_t n = slice.tokens();
-      if (n < 1) continue;
-      const auto index = static_cast<std::size_t>(std::bit_width(static_cast<std::uint64_t>(n)) - 1);
-      while (bins.size() <= index) {
-        const std::int64_t begin = std::int64_t{1} << bins.size();
-        bins.push_back({begin, 2 * begin, 0, 0, 0});
-      }
-      LengthBin& bin = bins[index];
-      ++bin.documents;
-      bin.tokens += n;
-      bin.causal_pairs += static_cast<double>(n) * static_cast<double>(n + 1) / 2;
+    for (const Slice& slice : batch.slices) lengths.push_back(slice.tokens());
+  return length_bins(lengths);
+}
+
+std::vector<LengthBin> length_bins(std::span<const std::int64_t> lengths) {
+  std::vector<LengthBin> bins;
+  for (const std::int64_t n : lengths) {
+    if (n < 1) continue;
+    const auto index = static_cast<std::size_t>(std::bit_width(static_cast<std::uint64_t>(n)) - 1);
+    while (bins.size() <= index) {
+      const std::int64_t begin = std::int64_t{1} << bins.size();
+      bins.push_back({begin, 2 * begin, 0, 0, 0});
     }
+    LengthBin& bin = bins[index];
+    ++bin.documents;
+    bin.tokens += n;
+    bin.causal_pairs += static_cast<double>(n) * static_cast<double>(n + 1) / 2;
+  }
   const auto first = std::ranges::find_if(bins, [](const LengthBin& bin) { return bin.documents > 0; });
   bins.erase(bins.begin(), first);
   return bins;

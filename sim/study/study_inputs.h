@@ -1,6 +1,8 @@
 // What all policies of a study share: its profile, its documents, and other contents of files.
 #pragma once
 
+#include <cstdint>
+#include <span>
 #include <vector>
 
 #include "policies/loader.h"
@@ -49,5 +51,6 @@ std::vector<InputSource> sources_of(const Study& study, const StudyInputs& input
 // The lengths that a policy receives, from the first bin that holds something to the last. A document cut at
 // a window border counts as its pieces, since each attends only to itself. O(slices).
 std::vector<LengthBin> length_bins(const DocumentSet& documents);
+std::vector<LengthBin> length_bins(std::span<const std::int64_t> lengths);
 
 }  // namespace equipoise

@@ -108,11 +108,12 @@ Trial simulate_until_slower(const TrialRun& run, SimulatedPlan& ran) {
       end_early(trial);
       return trial;
     }
+    const Step& step = run.plan.steps[i];
     std::optional<StepResult> result = simulate_step(run, runner, i, trial);
     if (!result) return trial;
     seconds += to_seconds(result->times.makespan);
     rest -= least[i];
-    ran.add(run.plan.steps[i], step_figures(run.plan.steps[i], i, run.arrivals, *std::move(result)));
+    ran.add(step, step_figures(step, step_of_plan(step, i, run.arrivals), *std::move(result)));
   }
   trial.outcome = Outcome::ok;
   trial.seconds_per_token = trial.expected = seconds / tokens;
@@ -126,7 +127,7 @@ Trial simulate_few(const TrialRun& run, const ShardRule& rule) {
     const double seconds = run.bound.even_seconds(tokens, pairs, true, false);
     return seconds > 0 ? seconds : tokens;  // for a profile without such rates
   };
-  const bool only_tails = std::ranges::all_of(run.plan.steps, &Step::tail);
+  const CountsInMeans counts(run.plan.steps);
   StepRunner runner(run.row, rule, run.row.step_options(), run.options.steps);
   Trial trial;
   trial.planned = static_cast<int>(run.plan.steps.size());
@@ -136,7 +137,7 @@ Trial simulate_few(const TrialRun& run, const ShardRule& rule) {
     const double of_tokens = tokens_of(step), of_pairs = pairs_of(step, reach);
     all_tokens += of_tokens;
     all_pairs += of_pairs;
-    if (step.tail && !only_tails) continue;
+    if (!counts(step)) continue;
     const std::optional<StepResult> result = simulate_step(run, runner, i, trial);
     if (!result) return trial;
     seconds += to_seconds(result->times.makespan);

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Makes the page: build.py BUILD_FOLDER PAGE. In it are the WebAssembly, the shipped profiles, presets, traces and studies,
-packed as one gzip, and the scripts. It asks nothing of a network."""
+"""Makes the page: build.py BUILD_FOLDER OUT. OUT/equipoise.html has the WebAssembly, the shipped profiles, presets, traces and
+studies, packed as one gzip, and the scripts. It asks nothing of a network. OUT/equipoise is the same page for a server, with the
+WebAssembly and the shipped files next to it, which a browser compiles while they arrive and keeps."""
 
 import base64
 import gzip
@@ -41,30 +42,40 @@ def archive(files):
     return b"".join([len(index).to_bytes(4, "little"), index, *(data for _, data in files)])
 
 
-def page(build):
+def gzipped(data):
+    return gzip.compress(data, 9, mtime=0)
+
+
+def page(build, packed, server):
+    """The page, with what is shipped inside it, or the policy that lets it ask its own server for that."""
     text = lambda path: path.read_text(encoding="utf-8")
-    packed = archive([("simulator.wasm", (build / "sim/web/equipoise_web.wasm").read_bytes()), *shipped()])
     worker = "\n".join([text(build / "sim/web/equipoise_web.js"), text(HERE / "simulator.js"), text(HERE / "worker.js")])
     report = ROOT / "sim/report/html"
     places = {
         "style": text(report / "page.css") + text(HERE / "page.css"),
-        "archive": base64.b64encode(gzip.compress(packed, 9, mtime=0)).decode(),
+        "archive": base64.b64encode(packed).decode(),
+        "server": server,
         "worker": json.dumps(worker).replace("<", "\\u003c"),
         "scripts": "\n".join([text(report / "base.js"), text(HERE / "simulator.js"), text(HERE / "inputs.js"), text(HERE / "page.js")]),
     }
     parts = text(HERE / "page.html").split("{{")
-    return parts[0] + "".join(places[name] + rest for name, rest in (part.split("}}", 1) for part in parts[1:]))
+    return (parts[0] + "".join(places[name] + rest for name, rest in (part.split("}}", 1) for part in parts[1:]))).encode()
 
 
 def main():
     build, out = map(pathlib.Path, sys.argv[1:])
-    made = page(build).encode()
-    packed = len(gzip.compress(made, 9))
-    if packed > MOST_BYTES:
-        sys.exit(f"{out}: expected at most {MOST_BYTES:,} bytes gzipped, found {packed:,}")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_bytes(made)
-    print(f"written: {out}, {len(made):,} bytes, {packed:,} gzipped", file=sys.stderr)
+    wasm = (build / "sim/web/equipoise_web.wasm").read_bytes()
+    made = page(build, gzipped(archive([("simulator.wasm", wasm), *shipped()])), "")
+    size = len(gzipped(made))
+    if size > MOST_BYTES:
+        sys.exit(f"{out}: expected at most {MOST_BYTES:,} bytes gzipped, found {size:,}")
+    folder = out / "equipoise"
+    folder.mkdir(parents=True, exist_ok=True)
+    (out / "equipoise.html").write_bytes(made)
+    (folder / "index.html").write_bytes(page(build, b"", "; connect-src 'self'"))
+    (folder / "simulator.wasm").write_bytes(wasm)
+    (folder / "shipped.bin").write_bytes(gzipped(archive(shipped())))
+    print(f"written: {out}/equipoise.html, {len(made):,} bytes, {size:,} gzipped; {folder}, for a server", file=sys.stderr)
 
 
 if __name__ == "__main__":

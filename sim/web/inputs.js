@@ -6,7 +6,8 @@ const at = (node, path) => path.split(".").reduce((inner, key) => (inner === nul
 
 function put(node, path, value) {
   const keys = path.split("."), last = keys.pop();
-  for (const key of keys) node = node[key] = node[key] !== null && typeof node[key] === "object" ? node[key] : {};
+  // Only of a key of its own: a link can name any, such as that of all objects' prototype.
+  for (const key of keys) node = node[key] = Object.hasOwn(node, key) && node[key] !== null && typeof node[key] === "object" ? node[key] : {};
   if (value === undefined) delete node[last];
   else node[last] = value;
 }

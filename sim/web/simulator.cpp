@@ -3,24 +3,26 @@
 // report is made of those that have run. Files are those of the virtual file system, in which worker.js puts
 // them.
 //
-//   lists  {}                   names of models, policies, profiles, frameworks, traces: `equipoise list`
+//   lists  {}                   {name, kind} of models, policies, profiles, frameworks and traces, and the
+//                               folders, as none of which a file of the user's can be named
 //   layout {study, gpus}        {parallel}: the fastest layout that fits, or null
 //   open   {study, file, sweep} the cases, one without a sweep: [{name, baseline, rows: [{label, policy}]}]
-//   run    {case, row}          runs the row: {status}, or {refused} where no row of the case runs
+//   run    {case, row}          runs the row, unless no row of the case runs
 //   report {case}               {html, summary} of the rows that have run
-//   add    {case}               adds the case's rows to the page of the sweep
-//   sweep  {}                   {html} of the cases that were added
-//   trace  {file}               reads a file of lengths: {documents, tokens, longest}
+//   plans  {case}               {text}: plan.json of the rows that have run
+//   point  {case}               what the page of a sweep shows of the case
+//   sweep  {points}             {html}
+//   trace  {file}               reads a file of lengths: {text, html}
 //   hash   {file}               {sha256}
 //
 // What a user can do wrong is {"error": one line}.
 #include <algorithm>
 #include <exception>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <new>
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <optional>
 #include <string>
 #include <vector>
@@ -28,13 +30,14 @@
 #include "policies/base/error.h"
 #include "policies/base/files.h"
 #include "policies/base/index.h"
+#include "policies/base/text.h"
 #include "sim/cli/command_list.h"
 #include "sim/cli/study_case.h"
+#include "sim/report/plan_json.h"
 #include "sim/report/sha256.h"
 #include "sim/report/study_page.h"
 #include "sim/report/summary_json.h"
 #include "sim/report/sweep_page.h"
-#include "sim/study/estimate.h"
 #include "sim/study/row/pipeline.h"
 #include "sim/study/run_study.h"
 #include "sim/tune/proposed_layout.h"
@@ -46,11 +49,22 @@ using nlohmann::json;
 
 const MemoryLimit kMemory{2 * kBytesPerGB, "a page's memory", true};
 
+// Where a row writes what `study --out` has in addition to the report. These files are in memory, so that
+// none outlives its row.
+const std::filesystem::path kOut = "/tmp/out";
+
+struct OutFolder {
+  ~OutFolder() {
+    std::error_code ignored;  // it is not there where no row ran
+    std::filesystem::remove_all(kOut, ignored);
+  }
+};
+
 // As `study --out` has them.
 RunStudyOptions run_options(std::size_t rows) {
   RunStudyOptions options;
   options.record_gpus = true;
-  options.details.directory = "/out";
+  options.details.directory = kOut.string();
   options.details.most_ops = kOpsOfPage / std::max<std::size_t>(1, rows);
   return options;
 }
@@ -59,14 +73,14 @@ RunStudyOptions run_options(std::size_t rows) {
 struct OpenCase {
   StudyCase of;
   RunStudyOptions options;
-  std::optional<StudyInputs> inputs;  // read when its first row runs
+  std::optional<CaseInputs> inputs;  // read when its first row runs
   std::map<std::size_t, PolicyResult> rows;
-  std::string refused;  // why none runs
 };
 
 // The result of the rows so far, of a study that has only them. Throws UserError where none has run.
 std::pair<Study, StudyResult> so_far(const OpenCase& one) {
-  if (!one.refused.empty()) return {one.of.study, refused_study(one.of.study, one.refused)};
+  if (one.inputs && !one.inputs->read)
+    return {one.of.study, refused_study(one.of.study, one.inputs->refused)};
   if (one.rows.empty()) throw UserError("a report: expected a row that has run, found none");
   Study study = one.of.study;
   study.policies.clear();
@@ -75,7 +89,7 @@ std::pair<Study, StudyResult> so_far(const OpenCase& one) {
     study.policies.push_back(one.of.study.policies[place]);
     rows.push_back(row);
   }
-  StudyResult result = study_of_rows(study, *one.inputs, one.options, std::move(rows));
+  StudyResult result = study_of_rows(study, *one.inputs->read, one.options, std::move(rows));
   result.incomplete = one.rows.size() < one.of.study.policies.size();
   return {std::move(study), std::move(result)};
 }
@@ -86,20 +100,19 @@ class Simulator {
     json lists;
     for (const char* what : {"models", "policies", "profiles", "frameworks", "traces"})
       for (const ListedName& one : list_of(what))
-        lists[what].push_back({{"name", one.name}, {"kind", one.kind}, {"summary", one.summary}});
+        lists[what].push_back({{"name", one.name}, {"kind", one.kind}});
+    for (const auto& entry : std::filesystem::directory_iterator("/"))
+      if (entry.is_directory()) lists["folders"].push_back(entry.path().filename().string());
     return lists;
   }
 
   json layout(const json& asked) {
     const auto found = proposed_layout(asked.at("study"), asked.at("gpus"), RunStudyOptions{});
-    if (!found) return {{"parallel", nullptr}};
-    return {
-        {"parallel", found->parallel}, {"free_bytes", found->free_bytes}, {"simulated", found->simulated}};
+    return {{"parallel", found ? found->parallel : json(nullptr)}};
   }
 
   json open(const json& asked) {
     cases_.clear();
-    sweep_ = {};
     json opened = json::array();
     const AskedStudy study{
         asked.at("study"), asked.at("file"), {}, asked.value("sweep", std::vector<std::string>())};
@@ -109,8 +122,8 @@ class Simulator {
         rows.push_back({{"label", row.label}, {"slow", row.packs_slowly()}});
       opened.push_back({{"name", one.name}, {"rows", std::move(rows)}, {"baseline", one.study.baseline}});
       RunStudyOptions options = run_options(one.study.policies.size());
-      std::string refused = one.study.impossible;
-      cases_.push_back({std::move(one), std::move(options), {}, {}, std::move(refused)});
+      options.keep_plans = one.name.empty();  // nobody asks for those of a sweep
+      cases_.push_back({std::move(one), std::move(options), {}, {}});
     }
     return opened;
   }
@@ -118,10 +131,12 @@ class Simulator {
   json run(const json& asked) {
     OpenCase& one = case_of(asked);
     const auto place = asked.at("row").get<std::size_t>();
-    if (one.refused.empty() && !one.inputs) read_inputs(one);
-    if (!one.refused.empty()) return {{"refused", one.refused}};
-    one.rows[place] = run_row(one.of.study, *one.inputs, one.of.study.policies.at(place), one.options);
-    return {{"status", name_of(one.rows[place].status)}};
+    if (!one.inputs) one.inputs = inputs_of(one.of, one.options, kMemory);
+    const OutFolder emptied_after;
+    if (one.inputs->read)
+      one.rows[place] =
+          run_row(one.of.study, *one.inputs->read, one.of.study.policies.at(place), one.options);
+    return json::object();
   }
 
   json report(const json& asked) {
@@ -129,22 +144,31 @@ class Simulator {
     return {{"html", report_html(study, result)}, {"summary", summary_json(study, result)}};
   }
 
-  json add(const json& asked) {
-    OpenCase& one = case_of(asked);
-    const auto [study, result] = so_far(one);
-    sweep_.add(case_of_page(one.of.assignments, "", study, result));
-    one.inputs.reset();
-    one.rows.clear();
-    return json::object();
+  json plans(const json& asked) {
+    const auto [study, result] = so_far(case_of(asked));
+    return {{"text", plans_json_text(study, result)}};
   }
 
-  json sweep(const json&) { return {{"html", sweep_.html()}}; }
+  json point(const json& asked) {
+    OpenCase& one = case_of(asked);
+    const auto [study, result] = so_far(one);
+    one.inputs.reset();
+    one.rows.clear();
+    return case_of_page(one.of.assignments, "", study, result);
+  }
+
+  json sweep(const json& asked) {
+    SweepPage page;
+    for (const json& point : asked.at("points")) page.add(point);
+    return {{"html", page.html()}};
+  }
 
   json trace(const json& asked) {
     const Trace read = read_trace(asked.at("file"));
-    return {{"documents", read.lengths.size()},
-            {"tokens", std::accumulate(read.lengths.begin(), read.lengths.end(), std::int64_t{0})},
-            {"longest", *std::max_element(read.lengths.begin(), read.lengths.end())}};
+    const std::string text =
+        concatenated(counted(read.lengths.size(), "document"), ", ", grouped(sum_of(read.lengths)),
+                     " tokens, longest ", grouped(std::ranges::max(read.lengths)));
+    return {{"text", text}, {"html", lengths_html(asked.at("file"), text, read.lengths)}};
   }
 
   json hash(const json& asked) { return {{"sha256", sha256(read_text_file(asked.at("file")))}}; }
@@ -152,20 +176,7 @@ class Simulator {
  private:
   OpenCase& case_of(const json& asked) { return cases_.at(asked.value("case", std::size_t{0})); }
 
-  // Of a sweep, a case whose documents do not do is a case without results, as the program has it.
-  static void read_inputs(OpenCase& one) {
-    try {
-      one.inputs = load_inputs(one.of.study);
-      check_estimate(one.of.study, one.inputs->documents, one.options, kMemory);
-    } catch (const UserError& e) {
-      one.inputs.reset();
-      if (one.of.name.empty()) throw;
-      one.refused = e.what();
-    }
-  }
-
   std::vector<OpenCase> cases_;
-  SweepPage sweep_;
 };
 
 json answer(const std::string& request, const json& argument) {
@@ -173,8 +184,9 @@ json answer(const std::string& request, const json& argument) {
   using Answer = json (Simulator::*)(const json&);
   static const std::map<std::string, Answer> kAnswers = {
       {"lists", &Simulator::lists}, {"layout", &Simulator::layout}, {"open", &Simulator::open},
-      {"run", &Simulator::run},     {"report", &Simulator::report}, {"add", &Simulator::add},
-      {"sweep", &Simulator::sweep}, {"trace", &Simulator::trace},   {"hash", &Simulator::hash}};
+      {"run", &Simulator::run},     {"report", &Simulator::report}, {"plans", &Simulator::plans},
+      {"point", &Simulator::point}, {"sweep", &Simulator::sweep},   {"trace", &Simulator::trace},
+      {"hash", &Simulator::hash}};
   forget_inputs();  // a page's files change
   try {
     return (simulator.*kAnswers.at(request))(argument);

@@ -51,7 +51,7 @@ std::vector<Command> commands() {
            study("405b-8k-gpus",
                  {"--fidelity", "op", "--contention", "--ignore-memory", "--set", "batch.steps=1", "--set",
                   "cluster.network.topology=fat-tree", "--set", "cluster.network.oversubscription=4"})},
-          {"study/405b-131k-gpus", study("405b-131k-gpus", {})}};
+          {"study/405b-131k-gpus", study("405b-131k-gpus", {"--set", "batch.steps=4"})}};
 }
 
 struct Cost {

@@ -14,6 +14,7 @@ FAT_TREE = ["--contention", "--max-memory-GB", "64", "--set", "cluster.network.t
             "cluster.network.oversubscription=4"]
 ONE_STEP = ["--ignore-memory", "--set", "batch.steps=1"]
 ONE_REPLICA = ["--set", "parallel.data=1", "--set", "parallel.context=4", "--set", "batch.sequences_per_step=32"]
+FOUR_STEPS = ["--set", "batch.steps=4"]
 EVERY_LANE_AND_STAGE = ["--timeline-lanes", "all", "--timeline-stages", "all"]
 
 
@@ -114,12 +115,12 @@ def pack_work(policy):
 WORKS = [
     study_work("stage", "`study` 405b-8k-gpus, 100 steps of 4 policies", "405b-8k-gpus", 400),
     study_work("op", "the same, `--fidelity op`", "405b-8k-gpus", 400, "--fidelity", "op"),
-    study_work("131k-stage", "`study` 405b-131k-gpus, 4 steps of 3 policies", "405b-131k-gpus", 12),
-    study_work("131k-op", "the same, `--fidelity op`", "405b-131k-gpus", 12, "--fidelity", "op"),
+    study_work("131k-stage", "`study` 405b-131k-gpus, 4 steps of 3 policies", "405b-131k-gpus", 12, *FOUR_STEPS),
+    study_work("131k-op", "the same, `--fidelity op`", "405b-131k-gpus", 12, *FOUR_STEPS, "--fidelity", "op"),
     Work("long", "`study` first-study, 10,000 steps of `wlb-llm`", [[long_study("wlb-llm", 10_000)]],
          [CPU, per_step(10_000), PEAK]),
     Work("131k-threads", "`study` 405b-131k-gpus, second thread",
-         [[study("405b-131k-gpus", "--jobs", "1")], [study("405b-131k-gpus", "--jobs", "2")]], SECOND_THREAD),
+         [[study("405b-131k-gpus", "--jobs", jobs, *FOUR_STEPS)] for jobs in ("1", "2")], SECOND_THREAD),
     *[pack_work(policy) for policy in ("isf", "ffd", "bfd", "multipack", "hbp", "wlb")],
     Work("pack-json", "`pack`, 1 M documents, ffd, 4K, the plan as JSON",
          [[packing(LENGTHS, DOCUMENTS, "ffd", "--format", "json")]], [CPU, PEAK]),
@@ -131,7 +132,7 @@ WORKS = [
     Work("timeline-all", "the same, `--timeline-lanes all --timeline-stages all`",
          # Some programs write one lane and stage by default, others all, and do not know the options.
          [[timeline("405b-8k-gpus", *EVERY_LANE_AND_STAGE), timeline("405b-8k-gpus")]], [CPU, FILES, PEAK]),
-    Work("131k-timeline", "the same, 405b-131k-gpus, timelines as by default", [[timeline("405b-131k-gpus")]],
-         [CPU, FILES, PEAK], most_seconds=120),
+    Work("131k-timeline", "the same, 405b-131k-gpus, timelines as by default",
+         [[timeline("405b-131k-gpus", *FOUR_STEPS)]], [CPU, FILES, PEAK], most_seconds=120),
     Work("start", "the program's start", [[["--version"]] for _ in range(10)], TEN_STARTS),
 ]

@@ -10,6 +10,8 @@ import signal
 import subprocess
 import tempfile
 
+# With a code, a key does what the browser itself does by it: it moves the focus, or a slider.
+KEY_CODES = {"Tab": 9, "Enter": 13, " ": 32, "ArrowLeft": 37, "ArrowRight": 39}
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
@@ -82,7 +84,7 @@ class Browser:
 
 
 class Page:
-    """A file in a tab of its own, from its first byte on."""
+    """A file, or the page of an address, in a tab of its own, from its first byte on."""
 
     def __init__(self, browser, file, width=1280, height=900, dark=False):
         self.browser = browser
@@ -93,7 +95,7 @@ class Page:
             self.send(f"{domain}.enable")
         self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600)
         self.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
-        self.url = pathlib.Path(file).resolve().as_uri()
+        self.url = file if str(file).startswith("http://") else pathlib.Path(file).resolve().as_uri()
         self.send("Page.navigate", url=self.url)
         self.evaluate("new Promise(done => document.readyState === 'complete' ? done() : addEventListener('load', done))")
         self.settle()
@@ -137,7 +139,8 @@ class Page:
 
     def key(self, key):
         for kind in ("keyDown", "keyUp"):
-            self.send("Input.dispatchKeyEvent", type=kind, key=key, **({"text": key} if len(key) == 1 and kind == "keyDown" else {}))
+            self.send("Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=KEY_CODES.get(key, 0),
+                      **({"text": key} if len(key) == 1 and kind == "keyDown" else {}))
 
     def saved(self, act):
         """What the page saves as a file when a script acts: its name and text."""

@@ -6,6 +6,7 @@ EQUIPOISE names the program; ctest sets it.
 
 import json
 import unittest
+from random import Random
 
 from support import Case
 
@@ -52,6 +53,35 @@ class Batches(Case):
             steps = json.loads((self.folder / "out" / "plan.json").read_text())["plans"][0]["steps"]
             packs = [m["slices"] for step in steps for lane in step["lanes"] for m in lane["micro_batches"]]
             self.assertEqual(sorted(sorted(end - begin for _, begin, end in pack) for pack in packs), expected)
+
+    def test_plans_of_padded_documents_are_legal(self):
+        # The limits are no multiples of 2 x CP, so that packs which are full without padding exceed them with it.
+        random = Random(5)
+        for case in range(6):
+            context, longest = random.choice((2, 4, 8)), random.randrange(2000, 4000)
+            lengths = [longest, *(random.randrange(1, longest) for _ in range(31))]
+            limit = {"max_tokens": longest + random.randrange(60)}
+            rows = [
+                {"name": "equipoise", "moves": 400, "shard": "adaptive", **limit},
+                {"name": "wlb", "search": True, "shard": "per-document", **limit},
+                {"name": "hbp", "candidates": [longest // 2, longest], "shard": "per-document"},
+                {"name": "skrull", "shard": "dacp"},
+            ]
+            batch = {"context_window": longest, "documents_per_step": 8, "steps": 4}
+            parallel = {"context": context, "data": random.choice((1, 2)), "pipeline": random.choice((1, 2))}
+            policies = [{**row, "remainder": "pad"} for row in rows]
+            study = self.study(lengths, policies[0], parallel, batch, baseline="wlb")
+            content = json.loads(study.read_text())
+            study = self.write("study.json", {**content, "policies": policies, "cluster": {"memory_GB": 60}})
+            found = json.loads(self.ok("study", study, "--verify", "--quiet", "--format", "json"))
+            self.assertEqual([row["status"] for row in found["policies"]], ["ok"] * len(rows), (case, lengths))
+
+    def test_a_document_that_fits_without_its_padding_is_packed(self):
+        batch = {"context_window": 8190, "documents_per_step": 4}
+        for policy in ({"name": "bfd"}, {"name": "wlb", "max_tokens": 8190}):
+            study = self.study([8190, 4000] * 4, {**policy, "shard": "per-document", "remainder": "pad"}, {"context": 8}, batch)
+            row = json.loads(self.ok("study", study, "--format", "json", "--quiet"))["policies"][0]
+            self.assertEqual(row["status"], "ok", policy)
 
     def test_windows_that_padding_to_twice_the_cp_degree_makes_too_long_are_noted(self):
         policy = {"name": "bfd", "pack_length": 8192, "shard": "per-document", "remainder": "pad"}

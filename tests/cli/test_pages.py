@@ -338,7 +338,7 @@ class InABrowser(Pages):
         choose = "{const s = [...document.querySelectorAll('#%s select')].find(s => s.closest('label').textContent.startsWith('%s')); s.value = '%s'; s.dispatchEvent(new Event('change'))}"
         page.evaluate(choose % ("sweep", "View", "lines"))
         page.settle()
-        self.assertEqual(page.evaluate("document.querySelectorAll('#sweep svg path[d]:not(.domain)').length"), len(STUDY["policies"]))
+        self.assertEqual(page.evaluate("document.querySelectorAll('#sweep svg path[d]:not(.domain)').length"), 4 * len(STUDY["policies"]))
         column = "[...document.querySelectorAll('#cases tbody tr')].filter(r => !r.hidden).map(r => r.cells[%d].textContent)"
         page.evaluate("[...document.querySelectorAll('#cases th button')].find(b => b.textContent === 'tokens/s/GPU').click()")
         rates = [float(text) for text in page.evaluate(column % 5)]
@@ -453,6 +453,7 @@ class InABrowser(Pages):
         page = self.look(file, "sweep-gap")
         reasons = [row["reason"] for case in json.loads(page.evaluate("document.getElementById('data').textContent"))["cases"] for row in case["rows"] if row["reason"]]
         self.assertEqual(len(reasons), 2)
+        self.assertNotIn("map", page.evaluate("document.getElementById('sweep').innerText"))  # one key has none
         for i, policy in enumerate(("plain-4d", "wlb")):
             said = self.hover(page, "#sweep svg text.gap", i)
             for part in (f"{policy}, parallel.tensor 5", "refused", reasons[i]):

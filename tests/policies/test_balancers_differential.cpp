@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "policies/base/index.h"
+#include "policies/least_loaded.h"
 #include "policies/packing/packing.h"
 #include "policies/packing/wlb.h"
 #include "policies/plan_metrics.h"
@@ -139,4 +141,21 @@ TEST_CASE("no heuristic beats the exact optimum of a tiny case, and lpt keeps it
   }
   MESSAGE("worst ratio to the optimum: lpt " << worst_lpt << ", karmarkar-karp " << worst_kk << ", wlb "
                                              << worst_wlb);
+}
+
+TEST_CASE("heaviest first is a stable sort, whatever the weights") {
+  SplitMix64 random(7);
+  for (const std::size_t count : {0, 1, 2, 511, 512, 5000}) {
+    for (const double unit : {0.0, -0.0, 1.0, -3.5, 1e-300, 0x1p-1074, 1e300}) {
+      CAPTURE(count);
+      CAPTURE(unit);
+      std::vector<double> weights(count);
+      for (double& weight : weights) {
+        const double times = static_cast<double>(below(random, 1000) - 100);
+        weight = below(random, 2) == 0 ? unit * times : 1 + times * 0x1p-52;  // which differ in the last bits
+      }
+      const auto falling = [&](std::uint32_t i) { return -weights[i]; };
+      CHECK(heaviest_first(weights) == positions_by<std::uint32_t>(count, falling));
+    }
+  }
 }

@@ -83,7 +83,7 @@ FlexspProblem random_problem(SplitMix64& random, int gpus, std::int64_t document
 
 // Lane time of the slowest group, computed from nothing but the assignment.
 double slowest_of(const FlexspProblem& problem, const GroupLayout& layout,
-                  const std::vector<std::uint16_t>& group_of) {
+                  const std::vector<std::uint32_t>& group_of) {
   double slowest = 0;
   for (std::size_t g = 0; g < layout.size(); ++g) {
     std::size_t level = 0;
@@ -104,7 +104,7 @@ double slowest_of(const FlexspProblem& problem, const GroupLayout& layout,
 double brute_force(const FlexspProblem& problem, const std::vector<GroupLayout>& layouts) {
   double best = std::numeric_limits<double>::infinity();
   for (const GroupLayout& layout : layouts) {
-    std::vector<std::uint16_t> group_of(problem.documents(), 0);
+    std::vector<std::uint32_t> group_of(problem.documents(), 0);
     for (;;) {
       best = std::min(best, slowest_of(problem, layout, group_of));
       std::size_t i = 0;
@@ -396,7 +396,7 @@ TEST_CASE("the exact solver equals brute force") {
                     : std::vector<GroupLayout>{{1, 1, 1, 1}, {2, 1, 1}, {2, 2}, {4}};
     FlexspProblem problem = random_problem(random, gpus == 3 ? 2 : gpus, 1 + below(random, 5), workload, 100);
     problem.grid.gpus = gpus;
-    const FlexspSolution exact = flexsp_exact(problem, 1'000'000);
+    const FlexspSolution exact = flexsp_exact(problem, group_layouts(problem.grid), 1'000'000);
     CAPTURE(i);
     CHECK(exact.proven);
     CHECK(exact.slowest == doctest::Approx(slowest_of(problem, exact.layout, exact.group_of)).epsilon(1e-12));
@@ -415,8 +415,9 @@ TEST_CASE("the heuristic is never better than the optimum and within 2% of it") 
     const int gpus = below(random, 2) == 0 ? 8 : 16;
     const Workload& workload = i % 2 == 0 ? static_cast<const Workload&>(communicating) : quadratic;
     const FlexspProblem problem = random_problem(random, gpus, 4 + below(random, 9), workload, 50 * gpus);
-    const FlexspSolution fast = flexsp_heuristic(problem);
-    const FlexspSolution exact = flexsp_exact(problem, 300'000);
+    const std::vector<GroupLayout> layouts = group_layouts(problem.grid);
+    const FlexspSolution fast = flexsp_heuristic(problem, layouts);
+    const FlexspSolution exact = flexsp_exact(problem, layouts, 300'000);
     CAPTURE(i);
     CHECK(fast.slowest == doctest::Approx(slowest_of(problem, fast.layout, fast.group_of)).epsilon(1e-12));
     CHECK(fast.slowest >= exact.slowest * (1 - 1e-12));

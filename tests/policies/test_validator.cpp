@@ -142,6 +142,27 @@ TEST_CASE("the validator finds each kind of broken plan") {
   }
 }
 
+TEST_CASE("a sink gets no step of a plan that the validator refuses") {
+  Policy policy = packing_policy("plain");
+  policy.plan = [](const PackingProblem& problem) {
+    Plan plan;
+    for (const GlobalBatch& batch : problem.batches) {
+      Step step = empty_step(problem.options);
+      step.lanes[0].micro_batches.emplace_back().slices.assign(batch.slices.begin() + 1, batch.slices.end());
+      add_step(problem, std::move(step), plan);
+    }
+    return plan;
+  };
+  PackOptions options;
+  options.verify = true;
+  std::size_t taken = 0;
+  const StepSink sink{1, [&taken](std::vector<Step>& steps) { taken += steps.size(); }};
+  const std::vector<GlobalBatch> batches = document_batches({{3, 4}, {5, 6}, {7, 8}});
+  const QuadraticWorkload workload;
+  CHECK_THROWS_AS(make_plan(policy, {batches, options, workload, &sink}), std::logic_error);
+  CHECK(taken == 0);
+}
+
 namespace {
 
 PackOptions random_options(SplitMix64& random) {

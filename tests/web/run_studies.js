@@ -1,8 +1,8 @@
-// Runs shipped studies by the page's own simulator, in node: run_studies.js PAGE NAME... prints a line of JSON for each,
-// {name, seconds, summary} or {name, error}.
+// Runs shipped studies by the page's own simulator, in node: run_studies.js PAGE FOLDER NAME... prints a line of JSON for each,
+// {name, seconds, summary} or {name, error}, and writes FOLDER/NAME.json with its plans.
 const fs = require("fs"), vm = require("vm"), zlib = require("zlib");
 
-const [page, ...names] = process.argv.slice(2);
+const [page, folder, ...names] = process.argv.slice(2);
 const html = fs.readFileSync(page, "utf8");
 const block = (id) => new RegExp(`<script type="[^"]*" id="${id}">([^<]*)</script>`).exec(html)[1];
 
@@ -27,6 +27,7 @@ async function main() {
       const [{ rows }] = answer("open", { study, file });
       rows.forEach((row, i) => answer("run", { row: i }));
       result.summary = answer("report", {}).summary;
+      fs.writeFileSync(`${folder}/${name}.json`, answer("plans", {}).text);
     } catch (error) {
       result.error = error.message;
     }

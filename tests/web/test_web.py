@@ -3,14 +3,23 @@
 EQUIPOISE names the program, EQUIPOISE_PAGE the page that `./run.sh web` makes. EQUIPOISE_WEB_STUDIES=all runs every shipped
 study whose rows take less than a minute; else a few."""
 
+import base64
+import functools
+import gzip
+import http.server
 import json
 import math
 import os
 import pathlib
+import re
 import shlex
 import subprocess
 import sys
+import tempfile
+import threading
+import unicodedata
 import unittest
+import zlib
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/cli"))
@@ -41,23 +50,58 @@ def difference(one, other, path=""):
     return next((found for at, a, b in pairs if (found := difference(a, b, at))), None)
 
 
+def text_of(pdf):
+    """The text of a PDF that Chromium has made, in the order in which it is drawn."""
+    objects = dict(re.findall(rb"(\d+) 0 obj\s(.*?)\sendobj", pdf, re.S))
+
+    def content(body):
+        data = body.split(b"stream", 1)[1].lstrip(b"\r\n")
+        return zlib.decompressobj().decompress(data) if b"/FlateDecode" in body else data
+
+    letters = {}  # by font and code
+    for font, body in objects.items():
+        if (table := re.search(rb"/ToUnicode (\d+) 0 R", body)):
+            text, own = content(objects[table[1]]), letters.setdefault(font, {})
+            for first, last, to in re.findall(rb"<(\w+)> <(\w+)> <(\w+)>", text):
+                own.update({int(first, 16) + i: chr(int(to, 16) + i) for i in range(int(last, 16) - int(first, 16) + 1)})
+            for part in re.findall(rb"beginbfchar(.*?)endbfchar", text, re.S):
+                own.update({int(code, 16): bytes.fromhex(to.decode()).decode("utf-16-be") for code, to in re.findall(rb"<(\w+)> <(\w+)>", part)})
+    text, font = "", {}
+    for body in objects.values():
+        if b"stream" in body and not re.search(rb"/(Image|FontFile2?|Length1)\b", body[:300]):
+            for name, codes in re.findall(rb"/F(\d+) [\d.]+ Tf|<([0-9A-Fa-f]+)> Tj", content(body)):
+                font = letters.get(name, {}) if name else font
+                text += "".join(font.get(int(codes[i:i + 4], 16), "") for i in range(0, len(codes), 4))
+    return text
+
+
+def words_of(text):
+    """A text without what a line break or a ligature changes."""
+    return re.sub(r"\s", "", unicodedata.normalize("NFKC", text))
+
+
 class SameAsTheProgram(unittest.TestCase):
     def test_studies(self):
         names = FEW
         if os.environ.get("EQUIPOISE_WEB_STUDIES") == "all":
             names = sorted({file.stem for file in (ROOT / "traces/studies").glob("*.json")} - SLOW)
-        done = subprocess.run(["node", ROOT / "tests/web/run_studies.js", PAGE, *names], text=True, capture_output=True, check=True)
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+        done = subprocess.run(["node", ROOT / "tests/web/run_studies.js", PAGE, folder, *names], text=True, capture_output=True, check=True)
         results = [json.loads(line) for line in done.stdout.splitlines()]
         self.assertEqual([result["name"] for result in results], names)
         for result in results:
             name = result["name"]
-            own = subprocess.run([PROGRAM, "study", f"traces/studies/{name}.json", "--format", "json", "--quiet"], cwd=ROOT, text=True, capture_output=True)
+            own = subprocess.run([PROGRAM, "study", f"traces/studies/{name}.json", "--format", "json", "--quiet", "--out", f"{folder}/{name}"],
+                                 cwd=ROOT, text=True, capture_output=True)
             with self.subTest(name):
                 if own.returncode:
                     self.assertIn(result.get("error", "no error"), own.stderr)
                     continue
                 self.assertNotIn("error", result)
                 self.assertIsNone(difference(json.loads(own.stdout), result["summary"], name))
+                plans = [json.loads(pathlib.Path(file).read_text()) for file in (f"{folder}/{name}/plan.json", f"{folder}/{name}.json")]
+                self.assertTrue(any(plan["steps"] for plan in plans[0]["plans"]))
+                self.assertIsNone(difference(*plans, f"plans of {name}"))
                 print(f"{name}: {result['seconds']:.1f} s", file=sys.stderr)
 
 
@@ -94,9 +138,10 @@ class InABrowser(unittest.TestCase):
         page.evaluate("(() => { study.policies = study.policies.filter(p => %s.includes(labelOf(p))); return commit(); })()" % json.dumps(policies))
         self.finished(page)
 
-    def drop(self, page, name, text):
-        """As a hand does, and waits until the page has read it."""
-        page.evaluate("takeAll([new File([%s], %s)])" % (json.dumps(text), json.dumps(name)))
+    def drop(self, page, name, content):
+        """Drops a text or bytes as a hand does, and waits until the page has read it."""
+        part = f"new Uint8Array({list(content)})" if isinstance(content, bytes) else json.dumps(content)
+        page.evaluate("takeAll([new File([%s], %s)])" % (part, json.dumps(name)))
 
     def inside(self, page, script):
         return page.evaluate(f"(() => {{ const inside = document.getElementById('study-report').contentDocument; return {script}; }})()")
@@ -176,6 +221,124 @@ class InABrowser(unittest.TestCase):
         self.drop(page, "million.txt", "1000\n" * 1_000_000)
         self.finished(page)
         self.assertEqual(page.evaluate("document.getElementById('error').textContent"), "")
+
+    def test_one_key_by_a_slider(self):
+        page = self.small()
+        page.evaluate("(() => { study.batch.steps = 4; sweep = ['cluster.network.nic_GBps', '12.5,25,50,100']; return commit(); })()")
+        self.finished(page)
+        swept = "(() => { const inside = document.getElementById('sweep-report').contentDocument; return %s; })()"
+        # As many lines as figures; and the points in the order of the sweep, whichever Worker ran them.
+        self.assertEqual(page.evaluate(swept % "inside.querySelectorAll('#sweep svg path[d]:not(.domain)').length"), 4)
+        self.assertEqual(page.evaluate(swept % "JSON.parse(inside.getElementById('data').textContent).cases.map(one => one.assignments[0].split('=')[1])"), ["12.5", "25", "50", "100"])
+        rates = page.evaluate(swept % "JSON.parse(inside.getElementById('data').textContent).cases.map(one => one.rows[0].tokens_per_second_per_gpu)")
+        page.evaluate("(() => { globalThis.shown = document.getElementById('sweep-report'); document.getElementById('slider').focus(); })()")
+        page.key("ArrowRight")
+        self.finished(page)
+        self.assertEqual(page.evaluate("study.cluster.network.nic_GBps"), 100)
+        self.assertEqual(page.evaluate("last.summary.policies[0].metrics.tokens_per_second_per_gpu"), rates[3])
+        self.assertIn("100", page.evaluate("document.querySelector('label:has(#slider)').textContent"))
+        self.assertTrue(page.evaluate("document.activeElement.id === 'slider' && document.getElementById('sweep-report') === shown"))
+        self.assertEqual(page.evaluate("stateOf(location.hash).then(state => state.study.cluster.network.nic_GBps)"), 100)
+        # Another study's sweep is not this one's.
+        page.evaluate("(() => { study.batch.steps = 5; return commit(); })()")
+        self.finished(page)
+        self.assertFalse(page.evaluate("document.getElementById('sweep-report') === shown"))
+
+    def test_names_of_files(self):
+        page = self.small()
+        for name in (".", "..", "tmp", "traces", "dev", "study.json"):
+            self.drop(page, name, "1000")
+            self.assertIn("expected another name", self.error(page), name)
+        for name in ("__proto__", "constructor", "a'b; $(id).txt", "../../share", "ÿ\u202e.txt", HOSTILE):
+            self.drop(page, name, "1000\n" * 100_000)
+            self.finished(page)
+            self.assertEqual(self.error(page), "", name)
+            self.assertRegex(page.evaluate("study.trace.file"), r"^[\w.-]+$")
+        page.evaluate("(() => { sweep = ['__proto__.toString', '1,2']; return commit(); })()")
+        self.assertIn("__proto__", self.error(page))
+        self.assertEqual(page.evaluate("({}).toString()"), "[object Object]")
+
+    def test_bad_files(self):
+        page = self.small()
+        page.evaluate("(() => { globalThis.good = structuredClone(study); })()")
+        for name, text in (("empty.txt", ""), ("binary.idx", b"MMIDIDX\0\0\1"), ("cut.gz", gzip.compress(b"5\n" * 1000)[:-9]), ("minus.txt", "5\n-7\n"), ("zero.txt", "5\n0\n"),
+                           ("huge.txt", "99999999999999999999\n"), ("bad.json", "{"), ("list.json", "[]"), ("config.json", '{"model_type": "llama"}'), ("summary.json", '{"schema": "equipoise.summary/1"}')):
+            self.drop(page, name, text)
+            said = self.error(page)
+            self.assertIn(name, said)
+            self.assertEqual(page.evaluate("document.querySelectorAll('#error *').length"), 0)
+            page.evaluate("use(structuredClone(good), 'study.json')")
+            self.finished(page)
+            self.assertEqual(self.error(page), "")
+
+    def test_rows_come_as_they_are_ready(self):
+        page = self.open()
+        self.finished(page)
+        page.evaluate("(() => { globalThis.said = []; globalThis.drawn = []; new MutationObserver(() => said.push([$('status').textContent, $('progress').hidden, $('stop').hidden]))"
+                      ".observe($('status'), {childList: true}); const own = show; show = (name, html) => { drawn.push(last.summary.policies.length); own(name, html); }; return commit(); })()")
+        self.finished(page)
+        labels = ["plain", "fixed-4d", "wlb-llm", "chunkflow", "hbp", "skrull", "equipoise"]  # the search is last
+        self.assertEqual([one for one in page.evaluate("said") if one[0].startswith("Running")], [[f"Running {label}, {i} of 7.", False, False] for i, label in enumerate(labels, 1)])
+        self.assertEqual(page.evaluate("drawn").count(6), 1)  # what is fast does not wait for it
+        self.assertEqual(page.evaluate("drawn")[-1], 7)
+        # Files in memory are memory: those of a row end with it.
+        self.assertIn("plain.pftrace", self.refused(page, "ask('hash', {file: '/tmp/out/timeline/plain.pftrace'})"))
+
+    def test_lengths_are_shown_before_a_run(self):
+        page = self.small()
+        page.evaluate("(() => { const own = runOnce; runOnce = () => { runOnce = own; throw new Error('not yet'); }; })()")
+        self.drop(page, "lengths.txt", "1000\n" * 90_000 + "30000\n" * 10_000)
+        self.until(page, "document.getElementById('lengths-report')", "a histogram")
+        self.assertEqual(page.evaluate("[...document.querySelectorAll('iframe')].map(frame => frame.id)"), ["lengths-report"])
+        inside = "(() => { const inside = document.getElementById('lengths-report').contentDocument; return %s; })()"
+        self.assertIn("100,000 documents, 390,000,000 tokens, longest 30,000", page.evaluate(inside % "inside.querySelector('h1').textContent"))
+        self.assertEqual(page.evaluate(inside % "inside.querySelectorAll('#lengths svg rect.area').length"), 6)  # from 512 to 32K
+        page.evaluate("(() => { study.trace = {distribution: 'wlb-128k'}; return commit(); })()")
+        self.finished(page)
+        self.assertFalse(page.evaluate("!!document.getElementById('lengths-report')"))
+
+    def test_by_keyboard_alone(self):
+        page = self.small()
+        focus = ("(() => { const own = document.activeElement; return [...(own.labels?.[0] ?? own).childNodes].map(n => n.nodeType === 3 ? n.data : '').join('').trim(); })()")
+        page.evaluate("document.activeElement.blur()")
+        seen = []
+        while len(seen) < 60 and "chunkflow" not in seen:
+            page.key("Tab")
+            seen.append(page.evaluate(focus))
+        self.assertIn("chunkflow", seen)
+        for name in ("Choose a file", "Inputs", "NIC of one GPU, GB/s", "CP", "Find the fastest that fits"):
+            self.assertIn(name, seen)
+        page.key(" ")
+        self.finished(page)
+        self.assertEqual(len(self.labels(page)), 2)
+        self.assertEqual(page.evaluate(focus), "chunkflow")
+        self.assertNotEqual(page.evaluate("getComputedStyle(document.activeElement).outlineStyle"), "none")
+
+    def test_print(self):
+        page = self.small()
+        page.send("Emulation.setEmulatedMedia", media="print")
+        self.assertEqual(page.evaluate("[...document.querySelectorAll('#inputs, .state, #taken')].filter(n => n.offsetHeight).length"), 0)
+        printed = words_of(text_of(base64.b64decode(page.send("Page.printToPDF")["data"])))
+        cells = self.inside(page, "[...inside.querySelectorAll('table')].flatMap(table => [...table.querySelectorAll('th, td')].filter(cell => !cell.querySelector('details')).map(cell => cell.textContent))")
+        self.assertGreater(len(cells), 100)
+        self.assertEqual([cell for cell in cells if words_of(cell) not in printed], [])
+
+    def test_from_a_server(self):
+        class Quiet(http.server.SimpleHTTPRequestHandler):
+            def log_message(self, *_):
+                pass
+
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=PAGE.with_suffix("")))
+        self.addCleanup(server.server_close)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        self.addCleanup(server.shutdown)
+        address = f"http://127.0.0.1:{server.server_port}/"
+        page = Page(self.browser, address)
+        self.addCleanup(page.close)
+        self.finished(page)
+        self.assertEqual(page.complaints(), [])
+        self.assertEqual(sorted(url.removeprefix(address) for url in page.requests() if not url.startswith("blob:")), ["shipped.bin", "simulator.wasm"])
+        self.assertEqual(len(self.labels(page)), 7)
 
     def refused(self, page, script):
         """The message with which a promise of the page is refused."""
@@ -275,7 +438,7 @@ class InABrowser(unittest.TestCase):
     def test_a_worker_that_does_not_start_is_said(self):
         page = self.small()
         own = page.evaluate("document.getElementById('worker').textContent")
-        page.evaluate("(() => { stopWorker(); globalThis.ownModule = module; module = new WebAssembly.Module(new Uint8Array([0, 97, 115, 109, 1, 0, 0, 0])); })()")
+        page.evaluate("(() => { stopWorkers(); globalThis.ownModule = module; module = new WebAssembly.Module(new Uint8Array([0, 97, 115, 109, 1, 0, 0, 0])); })()")
         self.assertIn("the simulator ended", self.refused(page, "ask('lists', {})"))
         page.evaluate("(() => { module = ownModule; document.getElementById('worker').textContent = JSON.stringify('throw new Error(\"no start\")'); })()")
         self.assertIn("no start", self.refused(page, "ask('lists', {})"))

@@ -143,7 +143,7 @@ class OpenStudy {
     if (!inputs_) inputs_ = load_inputs(study_);
   }
 
-  CheckedResult result_of(RunStudyOptions options, bool verify, const MemoryLimit& limit) {
+  CheckedResult result_of(RunStudyOptions options, const MemoryLimit& limit) {
     if (!study_.impossible.empty()) return {refused_study(study_, study_.impossible), {}};
     try {
       load();
@@ -152,7 +152,7 @@ class OpenStudy {
       if (case_.empty()) throw;
       return {refused_study(study_, e.what()), {}};
     }
-    CheckedResult checked = run_checked(study_, *inputs_, options, verify);
+    CheckedResult checked = run_checked(study_, *inputs_, options);
     for (PolicyResult& row : checked.result.policies)  // because its plan is empty, the validator refused it
       if (const auto why = failed_.find(row.run.label); why != failed_.end())
         row.reasons = {fault_note(why->second)};
@@ -167,6 +167,7 @@ class OpenStudy {
     options.record_gpus = true;
     options.keep_plans = true;
     options.ignore_memory = arguments.ignore_memory;
+    options.verify = arguments.verify;
     options.stop = &stop;
     // The command draws the same lanes and stages by default.
     if (options.steps.fidelity == Fidelity::op)
@@ -176,7 +177,7 @@ class OpenStudy {
       folder.emplace(arguments.out, "out");
       options.details.directory = folder->path().string();
     }
-    const auto [result, checks] = result_of(options, arguments.verify, memory_limit(arguments.max_memory_GB));
+    const auto [result, checks] = result_of(options, memory_limit(arguments.max_memory_GB));
     if (folder) {
       write_outputs(folder->path().string(), study_, result, receipt(arguments, result, checks));
       folder->commit();

@@ -129,9 +129,9 @@ def score(f):
 def verdict(f):
     if f.agrees:
         return "agrees"
-    return f"not reproduced: {f.cannot}" if f.cannot else "differs"
+    return f"differs: {f.cannot}" if f.cannot else "differs"
 
 
 def extent(ends, unit=""):
     """From the lowest to the highest, in brackets; nothing where there is one value."""
-    return f" ({number(min(ends), unit)} to {number(max(ends), unit)})" if ends else ""
+    return f" ({number(min(ends), unit)}-{number(max(ends), unit)})" if ends else ""

@@ -7,6 +7,7 @@
 Any other form is the program's own.
 """
 
+import json
 import math
 import random
 from statistics import NormalDist
@@ -72,12 +73,17 @@ def iterations_of_packs(drawn, pack, lanes, steps):
     return batch
 
 
+def drawn_trace(run, spec):
+    """The documents of a trace, and the trace."""
+    drawn = documents(run, spec)
+    return drawn, run.trace_of(drawn)
+
+
 def keys_of(run, setting):
     """A setting's keys with its special forms of `trace` and `batch` resolved for this draw."""
     keys, drawn = dict(setting), None
     if "from" in keys.get("trace", ()):
-        drawn = documents(run, keys["trace"])
-        keys["trace"] = run.trace_of(drawn)
+        drawn, keys["trace"] = run.once(json.dumps([keys["trace"], run.seed]), lambda: drawn_trace(run, setting["trace"]))
     batch = keys.get("batch", {})
     if "iterations" in batch:
         keys["batch"] = iterations(run, batch["iterations"], batch.get("of", MIXTURE))

@@ -60,9 +60,8 @@ def score_of(tables):
         f"A ratio agrees if ours has {SHARE[0]} to {SHARE[1]} of the printed gain, (ours - 1) / (paper - 1), or if both are within "
         f"{NEAR_ONE} of 1 on one side of it; any other figure within {100 * AIM:.0f} %. The null model says 1 for every ratio and the "
         "paper's mean for every other figure. A printed number counts once. Each paper has one setting, which its first table states; "
-        '"fewest choices" is the same with what is printed, and with lengths and slowdowns whose rows say "as chosen" there. '
-        "Where documents are drawn, ours is the median of as many draws "
-        "as the paper's section says, with their lowest and highest in brackets.",
+        '"fewest choices" is what is printed, with the lengths and slowdowns that are "as chosen" there. '
+        'Ours is the median of all draws of lengths, with the lowest and highest in brackets; "oom 2/8": two of eight draws do not fit.',
         "",
         BEGIN.strip(),
         "",
@@ -104,7 +103,7 @@ def joint_row(figures, usual):
         "" if ours == unchosen else number(unchosen, unit),
         ", ".join(map(score, figures)) if first.is_ratio else "",
         f"{sum(f.agrees for f in figures)} of {len(figures)} agree"
-        + ("" if first.how == usual else f", {first.how}") + (f"; not reproduced: {reasons}" if reasons else ""),
+        + ("" if first.how == usual else f", {first.how}") + (f"; differs: {reasons}" if reasons else ""),
     )
 
 
@@ -153,7 +152,7 @@ def section_of(paper, tables):
     lines += lines_of(FIGURES, *figures)
     notes = [f"{table.title.partition(',')[0].partition(':')[0]}: {table.note}" for table in tables if isinstance(table, Table) and table.note]
     lines += [" ".join(notes), ""] if notes else []
-    lines += ["Not reproduced:", "", *(f"- **{name}**: {why}" for name, why in paper.cannot.items()), ""] if paper.cannot else []
+    lines += ["Why some differ:", "", *(f"- **{name}**: {why}" for name, why in paper.cannot.items()), ""] if paper.cannot else []
     for table in tables:
         lines += experiment_lines(table) if isinstance(table, Experiment) else []
     return lines + ["Not here:", "", *(f"- {what}: {why}" for what, why in paper.not_here), ""]

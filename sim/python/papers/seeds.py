@@ -23,7 +23,7 @@ def median_or_none(values):
 
 
 def merged_cell(cells):
-    """A cell of an experiment: the median of numbers; a number with a word (oom) says on how many draws it has the word."""
+    """A cell of an experiment: the median of numbers; a number with a word (oom) says on how many of the draws it has the word."""
     first = cells[0]
     if isinstance(first, list):
         return [merged_cell(items) for items in zip(*cells)]
@@ -34,7 +34,7 @@ def merged_cell(cells):
     if not isinstance(first, tuple):
         return median_or_none(cells)
     words = [word for _, word in cells if word]
-    said = f"{words[0]} on {len(words)} of {len(cells)}" if 0 < len(words) < len(cells) else (words or [""])[0]
+    said = f"{words[0]} {len(words)}/{len(cells)}" if 0 < len(words) < len(cells) else (words or [""])[0]
     return median_or_none(value for value, _ in cells), said
 
 

@@ -10,7 +10,7 @@ function fromFirstPercentile(all) {
   return [{ ...all[first], begin: all[0].begin, shortest: true, documents: sum("documents"), tokens: sum("tokens"), causal_pairs: sum("causal_pairs") }, ...all.slice(first + 1)];
 }
 
-function lengthsSection() {
+function lengthsSection(note) {
   const bins = fromFirstPercentile(data.lengths || []);
   if (!bins.length) return;
   const total = (key) => bins.reduce((sum, bin) => sum + bin[key], 0);
@@ -52,5 +52,5 @@ function lengthsSection() {
   });
   behind(parent, [["length from", true], ["documents", false], ["tokens", false], ["documents %", false], ["tokens %", false], ["attention %", false]],
     bins.map((bin) => [name(bin), grouped(bin.documents), grouped(bin.tokens), ...series.map(([key]) => (100 * share(bin, key)).toFixed(2))]));
-  parent.append(el("p", { class: "note" }, "Documents as policies get them: one that is cut at a window border counts as its pieces. Pairs are causal, n (n + 1) / 2. The first bin holds all that are shorter."));
+  parent.append(el("p", { class: "note" }, note));
 }

@@ -15,7 +15,7 @@ function studyPage() {
   lossesSection(study);
   imbalanceSection();
   timelineSection(study);
-  lengthsSection();
+  lengthsSection("Documents as policies get them: one that is cut at a window border counts as its pieces. Pairs are causal, n (n + 1) / 2. The first bin holds all that are shorter.");
   memorySection(study);
   pathSection();
   gpusSection(study);
@@ -26,7 +26,20 @@ function studyPage() {
   contents();
 }
 
+// On paper nothing can be opened, so that all of it is.
+let openedToPrint = [];
+addEventListener("beforeprint", () => {
+  document.documentElement.classList.add("paper");
+  openedToPrint.push(...document.querySelectorAll("details:not([open])"));
+  for (const one of openedToPrint) one.open = true;
+});
+addEventListener("afterprint", () => {
+  document.documentElement.classList.remove("paper");
+  for (const one of openedToPrint) one.open = false;
+  openedToPrint = [];
+});
+
 setUpTheme();
-({ study: studyPage, sweep: sweepPage, tune: tunePage, validation: validationPage, comparison: comparisonPage })[data.kind]();
+({ study: studyPage, lengths: () => lengthsSection("Pairs are causal, n (n + 1) / 2. The first bin holds all that are shorter."), sweep: sweepPage, tune: tunePage, validation: validationPage, comparison: comparisonPage })[data.kind]();
 keepOptionsWhole(report);
 document.documentElement.dataset.ready = "true";

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The pictures of pages that the docs show, made anew next to this file: ./run.sh pictures
+"""The pictures of pages that the docs show, made anew: ./run.sh pictures
 
 Each is the head of a page in a headless Chromium, as wide as the docs show it, in light colours. Fonts are the machine's,
 so that no test compares them.
@@ -27,10 +27,24 @@ PICTURES = [
 ]
 
 
+# The simulator in a page, once it has run its first study.
+SIMULATOR, SIMULATOR_HEIGHT = ROOT / "dist/equipoise.html", 760
+SIMULATOR_READY = """new Promise(done => { const look = () => document.querySelector("#report[aria-busy=false] #study-report") && !document.querySelector(".next")
+  ? done() : setTimeout(look, 100); look(); })"""
+
+
+def take(page, file, height, part=None):
+    page.screenshot(file, height, part)
+    if complaints := page.complaints():
+        sys.exit(f"pictures: {file.stem}: {complaints}")
+    page.close()
+    print(file)
+
+
 def main():
     parser = argparse.ArgumentParser(prog="pictures", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--program", default=str(ROOT / "build/release/bin/equipoise"))
-    parser.add_argument("--only", choices=[name for name, *_ in PICTURES])
+    parser.add_argument("--only", choices=[name for name, *_ in PICTURES] + ["simulator"])
     args = parser.parse_args()
     if not find_browser():
         sys.exit("pictures: no Chromium here (Debian: chromium)")
@@ -41,12 +55,11 @@ def main():
                 continue
             with tempfile.TemporaryDirectory() as folder:
                 subprocess.run([args.program, *command, "--quiet", "--out", folder], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
-                page = Page(browser, Path(folder) / "report.html", width=1090)
-                page.screenshot(HERE / f"{name}.png", height, part)
-                if complaints := page.complaints():
-                    sys.exit(f"pictures: {name}: {complaints}")
-                page.close()
-            print(HERE / f"{name}.png")
+                take(Page(browser, Path(folder) / "report.html", width=1090), HERE / f"{name}.png", height, part)
+        if args.only in (None, "simulator"):
+            page = Page(browser, SIMULATOR, width=1280)
+            page.evaluate(SIMULATOR_READY)
+            take(page, ROOT / "docs/how-to/simulator-in-a-page.png", SIMULATOR_HEIGHT)
     finally:
         browser.close()
 

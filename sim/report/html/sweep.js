@@ -57,7 +57,8 @@ function flatness({ cases }) {
 function sweepFigure(sweep) {
   const { labels, keys, valuesOf } = sweep;
   const views = [["lines", "Lines, one per policy"], ["map", "Map over two keys"], ["parallel", "Parallel coordinates"]].slice(0, Math.min(3, keys.length));
-  const parent = section("sweep", "Over the swept keys", "A cell of the map has the fastest policy and its tokens/s/GPU, simulated. It is pale, with a question mark, where that policy is tied with another.",
+  const parent = section("sweep", "Over the swept keys",
+    keys.length > 1 ? "A cell of the map has the fastest policy and its tokens/s/GPU, simulated. It is pale, with a question mark, where that policy is tied with another." : "Where lines cross, another policy wins.",
     flatness(sweep),
     sweep.cases.some((one) => one.rows.some((row) => !isNumber(row.tokens_per_second_per_gpu))) ? "Where a line has a gap, a × on the axis says why, as the table does." : "");
   const longest = keys.slice().sort((a, b) => valuesOf(b).length - valuesOf(a).length);
@@ -76,7 +77,7 @@ function sweepFigure(sweep) {
     const axes = { lines: ["x"], map: ["x", "y"], parallel: keys }[state.view].map((axis) => state[axis] || axis);
     const policies = [["", state.view === "map" ? "the fastest" : "all"], ...labels.map((label) => [label, label])];
     renew(controls, ...(views.length > 1 ? [select("View", views, state.view, act("view"))] : []),
-      ...(state.view === "map" && !state.policy ? [] : [select("Figure", kSweepMetrics, state.metric, act("metric"))]),
+      ...(state.view === "lines" || (state.view === "map" && !state.policy) ? [] : [select("Figure", kSweepMetrics, state.metric, act("metric"))]),
       ...(state.view === "lines" ? [] : [select("Policy", policies, state.policy, act("policy"))]),
       ...(state.view !== "parallel" && keys.length > 1 ? [select("Over", keys.map((key) => [key, key]), state.x, act("x"))] : []),
       ...(state.view === "map" && keys.length > 2 ? [select("And over", keys.filter((key) => key !== state.x).map((key) => [key, key]), state.y, act("y"))] : []),
@@ -91,36 +92,46 @@ function sweepFigure(sweep) {
 const casesWith = (sweep, state, axes) => sweep.cases.filter((one) => sweep.keys.every((key) => axes.includes(key) || one.values[key] === state.held[key]));
 const metricScale = (metric) => (metric === "peak_memory_bytes" ? 2 ** -30 : 1);
 
+// All figures over one key, as small multiples.
 function sweepLines(host, width, sweep, state) {
+  const columns = width < 640 ? 1 : 2, gap = 32, tall = 260, wide = (width - gap * (columns - 1)) / columns;
+  const svg = svgIn(host, width, tall * Math.ceil(kSweepMetrics.length / columns));
+  kSweepMetrics.forEach(([metric, title], i) => {
+    const panel = svg.append("g").attr("transform", `translate(${(i % columns) * (wide + gap)},${Math.floor(i / columns) * tall})`);
+    panel.append("text").attr("class", "soft name").attr("y", 14).text(`${title}, simulated`).call(fitText, wide);
+    linesOf(panel, wide, tall, sweep, state, metric);
+  });
+}
+
+// Draws one figure, with a line for each policy.
+function linesOf(panel, width, height, sweep, state, metric) {
   const held = casesWith(sweep, state, [state.x]);
-  const values = sweep.valuesOf(state.x), scale = metricScale(state.metric);
-  const height = 320, left = 52, bottom = 44;
+  const values = sweep.valuesOf(state.x), scale = metricScale(metric);
+  const left = 52, bottom = 50, top = 28;
   const every = Math.ceil(values.length * (12 + 7 * Math.max(...values.map((value) => String(value).length))) / (width - left));
   const lines = sweep.labels.map((label) => ({ label, points: values.map((value) => {
     const one = held.find((c) => c.values[state.x] === value);
     const row = one && one.rows.find((r) => r.label === label);
-    return { value, row, one, label, y: row && isNumber(row[state.metric]) ? row[state.metric] * scale : null };
+    return { value, row, one, label, y: row && isNumber(row[metric]) ? row[metric] * scale : null };
   }) }));
   const all = lines.flatMap((line) => line.points.filter((p) => p.y !== null).map((p) => p.y));
-  const svg = svgIn(host, width, height);
   const x = d3.scalePoint().domain(values).range([left, width - 12]).padding(0.3);
-  const y = d3.scaleLinear().domain([0, Math.max(0, ...all)]).nice(5).range([height - bottom, 10]);
-  if (all.length) svg.append("g").attr("class", "axis").attr("transform", `translate(${left},0)`).call(d3.axisLeft(y).ticks(5, "~r").tickSize(-(width - left - 12)));
-  svg.append("g").attr("class", "axis").attr("transform", `translate(0,${height - bottom})`)
+  const y = d3.scaleLinear().domain([0, Math.max(0, ...all)]).nice(5).range([height - bottom, top]);
+  if (all.length) panel.append("g").attr("class", "axis").attr("transform", `translate(${left},0)`).call(d3.axisLeft(y).ticks(5, "~r").tickSize(-(width - left - 12)));
+  panel.append("g").attr("class", "axis").attr("transform", `translate(0,${height - bottom})`)
     .call(d3.axisBottom(x).tickFormat((value, i) => (i % every === 0 ? value : "")).tickSize(0).tickPadding(8));
-  axisTitle(svg, width, height - 6, state.x);
-  host.prepend(el("p", { class: "unit" }, kSweepMetrics.find((m) => m[0] === state.metric)[1] + ", simulated."));
+  axisTitle(panel, width, height - 14, state.x);
   const path = d3.line().defined((p) => p.y !== null).x((p) => x(p.value)).y((p) => y(p.y));
   for (const line of lines) {
-    svg.append("path").attr("d", path(line.points)).style("fill", "none").style("stroke", colourOf(line.label)).style("stroke-width", 2.5);
-    const dots = svg.selectAll(null).data(line.points.filter((p) => p.y !== null)).enter().append("circle").attr("r", 4.5)
+    panel.append("path").attr("d", path(line.points)).style("fill", "none").style("stroke", colourOf(line.label)).style("stroke-width", 2.5);
+    const dots = panel.selectAll(null).data(line.points.filter((p) => p.y !== null)).enter().append("circle").attr("r", 4.5)
       .attr("cx", (p) => x(p.value)).attr("cy", (p) => y(p.y)).style("fill", colourOf(line.label));
     tooltips(dots, (p) => [...rowLines(p.row, `${state.x} ${p.value}`), standing(p.one, p.row)]);
   }
   const gaps = lines.flatMap((line) => line.points.filter((p) => p.y === null));
-  const marks = svg.selectAll("text.gap").data(gaps).join("text").attr("class", "gap").attr("text-anchor", "middle").style("font-size", "18px").style("fill", (p) => colourOf(p.label)).text("×")
+  const marks = panel.selectAll("text.gap").data(gaps).join("text").attr("class", "gap").attr("text-anchor", "middle").style("font-size", "18px").style("fill", (p) => colourOf(p.label)).text("×")
     .attr("x", (p) => x(p.value)).attr("y", (p) => height - bottom - 2 - 14 * gaps.filter((other) => other.value === p.value).indexOf(p));
-  tooltips(marks, (p) => gapLines(p, `${state.x} ${p.value}`, state.metric));
+  tooltips(marks, (p) => gapLines(p, `${state.x} ${p.value}`, metric));
 }
 
 // Says why a line has a gap.

@@ -34,7 +34,7 @@ StepBound::StepBound(const RunModels& models, const PolicyRun& row, bool splits_
   const auto stages = static_cast<std::size_t>(layout.pipeline);
   layers_.resize(stages, 0);
   attending_.resize(stages, 0);
-  any_attends_ = costs_.model().recurrence ? 0 : 1;
+  all_attend_ = costs_.model().recurrence ? 0 : 1;
   layers_before_.resize(stages, 0);
   recomputed_.resize(stages, 0);
   frozen_.resize(stages, 0);
@@ -127,7 +127,7 @@ double StepBound::stage_seconds(std::size_t stage, const Work& sum, double fill_
   if (recomputes && recomputed_[stage] >= layers_[stage])
     seconds += again_of(of_stage_[stage]) + attending_[stage] * forward_pairs;
   else if (recomputes)
-    seconds += recomputed_[stage] * (again_of(least_.layer) + any_attends_ * forward_pairs);
+    seconds += recomputed_[stage] * (again_of(least_.layer) + all_attend_ * forward_pairs);
   if (stage + 1 == layers_.size() && !costs_.layout().bidirectional)
     seconds += least_.head_token * sum.tokens;
   return seconds;
@@ -143,7 +143,7 @@ double StepBound::lane_seconds(const Lane& lane) const {
     sum.pairs += work.pairs;
     sum.exchange += work.exchange;
     // A split backward passes on its input's gradient before half of its products are done.
-    const double share = splits_backward_ ? 0 : 1, pairs = any_attends_ * work.pairs;
+    const double share = splits_backward_ ? 0 : 1, pairs = all_attend_ * work.pairs;
     fill_forward =
         std::min(fill_forward, least_.layer.forward_token * work.tokens + least_.forward_pair * pairs);
     fill_backward = std::min(
@@ -218,7 +218,7 @@ double StepBound::run_seconds(const DocumentSet& documents) const {
       if (costs_.layout().acting_facts().by_blocks)
         pairs = std::max(0.0, pairs - own * costs_.layout().context);
       longest = std::max(longest, (least_.layer.forward_token + least_.layer.backward_token) * own +
-                                      (least_.forward_pair + least_.backward_pair) * any_attends_ * pairs);
+                                      (least_.forward_pair + least_.backward_pair) * all_attend_ * pairs);
     }
   const double alone =
       costs_.layout().bidirectional || splits_backward_ ? 0 : layers * longest / replicas_ * kRoundedDown;

@@ -79,7 +79,7 @@ class StepBound {
   std::vector<double> attending_;               // of those, layers with attention in place of a recurrence
   std::vector<double> recomputed_;              // of those, recomputed ones by the layout
   std::vector<double> layers_before_;           // layers of the virtual stages before its first op
-  double any_attends_ = 1;  // 0 if a layer may be a recurrence, so that pairs do not bound any layer
+  double all_attend_ = 1;  // 0 if some layer is a recurrence, so that pairs do not bound every layer
   std::vector<double> frozen_, frozen_before_;  // layers of the two lists above that no backward reaches
 };
 

@@ -25,10 +25,10 @@ Picoseconds seconds_of(const PolicyResult& row, int step) {
 
 // Full steps in order of time, or all steps if none is full.
 std::vector<int> steps_by_time(const PolicyResult& row) {
-  const bool any_full = !std::ranges::all_of(row.steps, [](const StepFigures& s) { return s.plan.tail; });
+  const CountsInMeans counts(row.steps);
   std::vector<int> steps;
   for (int i = 0; i < static_cast<int>(row.steps.size()); ++i)
-    if (!any_full || !row.steps[at(i)].plan.tail) steps.push_back(i);
+    if (counts(row.steps[at(i)])) steps.push_back(i);
   std::ranges::stable_sort(steps, {}, [&](int i) { return seconds_of(row, i); });
   return steps;
 }

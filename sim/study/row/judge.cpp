@@ -62,11 +62,11 @@ void judge_memory(PolicyResult& result) {
 
 // Means over full steps, or over all if there are only tails.
 void average_gpus(PolicyResult& result) {
-  const bool any_full = !std::ranges::all_of(result.steps, [](const StepFigures& s) { return s.plan.tail; });
+  const CountsInMeans counts(result.steps);
   double steps = 0;
   for (const StepFigures& step : result.steps) {
     const std::vector<double>& seconds = step.gpu_compute;
-    if ((step.plan.tail && any_full) || seconds.empty()) continue;
+    if (!counts(step) || seconds.empty()) continue;
     result.gpu_compute.resize(seconds.size(), 0);
     for (std::size_t g = 0; g < seconds.size(); ++g) result.gpu_compute[g] += seconds[g];
     ++steps;

@@ -13,6 +13,7 @@
 #include "sim/memory/derived_sizes.h"
 #include "sim/step/lockstep.h"
 #include "sim/study/read/plan_file.h"
+#include "sim/study/row/padding.h"
 #include "sim/study/row/simulate.h"
 
 namespace equipoise {
@@ -96,7 +97,6 @@ void search_options(const PackingProblem& problem, const PlanPrices& prices, Pol
   const OptionSearch& search = run.policy().search;
   if (!search.is_open_in(run.pack) || (search.by_memory && !prices.layers)) return;
   add_about(notes, run.label, search.find(problem, prices, run.pack));
-  if (run.policy().derives == Derives::groups) run.recompute_chosen = true;
 }
 
 // Chooses layers to recompute on each stage, if the row leaves that to memory.
@@ -136,58 +136,10 @@ class Checkpoints {
   Schedule schedule_;
 };
 
-// Whether the sharding rule fills documents up to 2 x CP tokens, which the policy has to count. Documents
-// that a window or the policy itself cuts are packed as they are: what is full without padding stays so.
-bool packs_with_padding(const StudyRow& row, const PackingProblem& problem) {
-  if (row.run.sharding.remainder != Remainder::pad || !uses_key(row.run.rule(), "remainder") ||
-      row.run.pack.context == 1)
-    return false;
-  const Policy& policy = row.run.policy();
-  if (has_key(policy, "chunk_size") || has_key(policy, "slices") ||
-      (policy.hard_limit != nullptr && row.run.pack.oversize == Oversize::split))
-    return false;
-  return std::ranges::all_of(problem.batches, [](const GlobalBatch& batch) {
-    return std::ranges::all_of(batch.slices, [](const Slice& slice) { return slice.begin == 0; });
-  });
-}
-
-// The policy's plan of documents with their padding. Its slices end where the documents do.
-Plan plan_with_padding(const StudyRow& row, const PackingProblem& problem) {
-  std::vector<std::int64_t> tokens(at(row.documents.documents), 0);
-  for (const GlobalBatch& batch : problem.batches)
-    for (const Slice& slice : batch.slices) tokens[at(slice.document)] = slice.end;
-  const auto pad = [&batches = problem.batches,
-                    multiple = 2 * std::int64_t{row.run.pack.context}](std::size_t k) {
-    GlobalBatch batch = batches[k];
-    for (Slice& slice : batch.slices) slice.end = (slice.end + multiple - 1) / multiple * multiple;
-    return batch;
-  };
-  const auto take_padding_off = [&](std::vector<Slice>& slices) {
-    for (Slice& slice : slices) slice.end = std::min(slice.end, tokens[at(slice.document)]);
-    std::erase_if(slices, [](const Slice& slice) { return slice.tokens() <= 0; });
-  };
-  const auto without_padding = [&](std::vector<Step>& steps) {
-    for (Step& step : steps) {
-      take_padding_off(step.carried);
-      for (Lane& lane : step.lanes)
-        for (MicroBatch& m : lane.micro_batches) take_padding_off(m.slices);
-    }
-    if (problem.sink != nullptr) problem.sink->take(steps);
-  };
-  const StepSink own{problem.sink != nullptr ? problem.sink->block : 0, without_padding};
-  Plan plan = make_plan(row.run.policy(), {Batches(problem.batches.size(), pad), problem.options,
-                                           problem.workload, problem.sink != nullptr ? &own : nullptr});
-  if (problem.sink == nullptr) without_padding(plan.steps);
-  take_padding_off(plan.dropped);
-  return plan;
-}
-
 // The policy's plan, or one that was made elsewhere, if it fits the study.
 Plan plan_of(const StudyRow& row, const PackingProblem& problem, Notes& notes) {
   const PolicyRun& run = row.run;
-  if (!run.has_plan_file())
-    return packs_with_padding(row, problem) ? plan_with_padding(row, problem)
-                                            : make_plan(run.policy(), problem);
+  if (!run.has_plan_file()) return make_plan(run.policy(), problem);
   Notes odd;
   Layout ranks;  // which is all that `pack` knows without a model
   ranks.data = run.pack.lanes;
@@ -237,8 +189,12 @@ FlopsWorkload flops_workload(const ModelShape& model) {
 int layers_of_group(const StudyRow& row, std::int64_t length, int degree) {
   const std::int64_t lanes = std::max<std::int64_t>(1, grid_gpus(row.run.pack) / degree);
   const std::int64_t packs = packs_of_iteration(row.run.pack, length, lanes, static_cast<double>(length));
-  return layers_to_checkpoint(row.models->memory, schedule_of_lane(row, (packs + lanes - 1) / lanes),
-                              tokens_of_rank(length, degree), degree);
+  const int fewest =
+      layers_to_checkpoint(row.models->memory, schedule_of_lane(row, (packs + lanes - 1) / lanes),
+                           tokens_of_rank(length, degree), degree);
+  // A number of layers that the study states binds groups as it binds every other policy.
+  if (fewest < 0 || row.run.recompute_chosen) return fewest;
+  return std::max(fewest, checkpointed_layers(row.models->layout, row.models->memory.model_layers()));
 }
 
 std::function<int(std::int64_t length, int degree)> layers_of_groups(const StudyRow& row) {
@@ -269,15 +225,21 @@ void derive_sizes(StudyRow& row, bool ignore_memory) {
 
 PlannedRow pack_row(StudyRow& row, const PlanPrices& prices, const StepSink* sink) {
   PlannedRow planned;
+  const DocumentPadding padding(row);
+  const Batches padded = padding.batches();
   const bool searches = row.run.policy().search.is_open_in(row.run.pack);
   const auto begin = std::chrono::steady_clock::now();
-  search_options({row.documents.batches, row.run.pack, *row.workload}, prices, row.run, planned.notes);
+  search_options({padded, row.run.pack, *row.workload}, padding.prices(prices), row.run, planned.notes);
   const std::chrono::duration<double, std::milli> spent = std::chrono::steady_clock::now() - begin;
+  if (searches && row.run.policy().derives == Derives::groups && row.models != nullptr &&
+      row.models->layout.recompute != Recompute::full)
+    row.run.recompute_chosen = true;
   const double searched = searches ? spent.count() : 0;
   const auto batches = static_cast<double>(std::max<std::size_t>(1, row.documents.batches.size()));
   std::optional<Checkpoints> checkpoints;
   if (row.models != nullptr && chooses_checkpoints(row)) checkpoints.emplace(row);
   const auto take = [&](std::vector<Step>& steps) {
+    padding.take_off(steps);
     if (checkpoints) checkpoints->choose(steps);
     for (Step& step : steps) {
       planned.pack_ms += step.pack_ms;
@@ -289,9 +251,9 @@ PlannedRow pack_row(StudyRow& row, const PlanPrices& prices, const StepSink* sin
   };
   const StepSink own{sink != nullptr ? sink->block : 0, take};
   planned.plan =
-      plan_of(row, {row.documents.batches, row.run.pack, *row.workload, sink != nullptr ? &own : nullptr},
-              planned.notes);
+      plan_of(row, {padded, row.run.pack, *row.workload, sink != nullptr ? &own : nullptr}, planned.notes);
   if (sink == nullptr) take(planned.plan.steps);
+  padding.take_off(planned.plan.dropped);
   if (checkpoints) row.note({"recompute_by_stage", "", {{"share", checkpoints->share()}}});
   planned.pack_ms = (planned.pack_ms + searched) / batches;
   note_plan(row.documents, row.run, planned, planned.notes);

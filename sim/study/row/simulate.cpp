@@ -200,12 +200,14 @@ PlanSimulator::~PlanSimulator() = default;
 void PlanSimulator::simulate(const std::vector<Step>& block) {
   if (refused_) return;
   const Arrivals* const arrivals = arrivals_ ? &*arrivals_ : nullptr;
+  std::vector<std::optional<StepOfPlan>> of_plan(block.size());  // the same by both rules
   try {
     for (const std::unique_ptr<ByRule>& by : rules_) {
       const std::size_t first = by->plan.steps.size();
       std::vector<StepFigures> figures(block.size());
       by->runner.run(block, first, [&](std::size_t i, StepResult result) {
-        figures[i] = step_figures(block[i], first + i, arrivals, std::move(result));
+        if (!of_plan[i]) of_plan[i] = step_of_plan(block[i], first + i, arrivals);
+        figures[i] = step_figures(block[i], *of_plan[i], std::move(result));
       });
       for (std::size_t i = 0; i < block.size(); ++i) by->plan.add(block[i], std::move(figures[i]));
     }

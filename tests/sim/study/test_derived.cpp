@@ -192,8 +192,17 @@ TEST_CASE("hbp chooses its recompute by memory: where it needs none it is as row
   const StudyResult none = run(file);
   REQUIRE(none.policies[1].run.recompute_chosen);
   CHECK_FALSE(recompute_difference(none).has_value());
-  file["parallel"]["recompute"] = "full";
-  CHECK(rules_of(recompute_difference(run(file))) == "full (isf); none (hbp)");
+}
+
+TEST_CASE("hbp recomputes at least the layers that its study states") {
+  json file = groups_study();
+  for (const json& stated : {json("full"), json{{"layers", 12}}}) {
+    file["parallel"]["recompute"] = stated;
+    const PolicyResult hbp = run(file).policies[1];
+    REQUIRE(!hbp.run.pack.groups.empty());
+    for (const Group& group : hbp.run.pack.groups)
+      CHECK(group.recompute_layers >= (stated.is_string() ? 32 : 12));
+  }
 }
 
 TEST_CASE(
@@ -215,11 +224,10 @@ TEST_CASE("a schedule without virtual stages names the study's key") {
 
 TEST_CASE("hbp that chooses for itself among rows that do not: the table says so") {
   json file = groups_study();
+  file["parallel"]["recompute"] = {{"layers", 12}};
+  CHECK(rules_of(recompute_difference(run(file))) == "12 layers (isf); chosen by memory (hbp)");
   file["parallel"]["recompute"] = "full";
-  CHECK(rules_of(recompute_difference(run(file))) == "full (isf); none (hbp)");
-  json tight = file;
-  tight["cluster"]["memory_GB"] = 37;
-  CHECK(rules_of(recompute_difference(run(tight))) == "full (isf); chosen by memory (hbp)");
+  CHECK_FALSE(recompute_difference(run(file)).has_value());
   file["parallel"]["recompute"] = "auto";
   CHECK_FALSE(recompute_difference(run(file)).has_value());
   // Groups that the study gives take their own layers under auto, too.

@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "policies/validator.h"
+#include "sim/study/check_result.h"
 #include "sim/study/estimate.h"
 #include "sim/study/run_study.h"
 #include "sim/study/study_inputs.h"
@@ -118,6 +119,22 @@ TEST_CASE("The memory of a run with contention is estimated within a factor of t
   // Large enough for tables of fixed size, some MB, to count for little.
   file["batch"] = {{"context_window", 4096}, {"sequences_per_step", 2048}, {"steps", 1}};
   check_memory(file, options_of(Fidelity::op, true));
+}
+
+TEST_CASE("The memory of a verified run, which has whole plans, is estimated within a factor of two") {
+  nlohmann::json file = with_policy({{"name", "lpt"}});
+  file["trace"] = {{"distribution", "wlb-128k"}, {"documents", 3000}, {"repeat", true}};
+  file["batch"]["sequences_per_step"] = 256;
+  file["batch"]["steps"] = 100;
+  const Study study = parse(file);
+  RunStudyOptions options = options_of(Fidelity::stage);
+  options.verify = true;
+  std::optional<StudyInputs> inputs;
+  const double peak = peak_of([&] {
+    inputs = load_inputs(study);
+    CHECK(run_checked(study, *inputs, options).result.policies.front().simulated());
+  });
+  check_near(estimate(study, inputs->documents, options).memory, peak);
 }
 
 TEST_CASE("A step of a long study takes memory for its figures, not for its documents" *

@@ -44,7 +44,7 @@ std::vector<StepFigures> figures_of(const Plan& plan, const std::vector<StepResu
   const Arrivals arrivals(batches_of(plan));
   std::vector<StepFigures> figures;
   for (std::size_t k = 0; k < results.size(); ++k)
-    figures.push_back(step_figures(plan.steps[k], k, &arrivals, results[k]));
+    figures.push_back(step_figures(plan.steps[k], step_of_plan(plan.steps[k], k, &arrivals), results[k]));
   return figures;
 }
 
