@@ -194,6 +194,7 @@ constexpr Policy kPolicies[] = {
      .plan = plan_plain,
      .parameters = kPlainKeys,
      .study_keys = kBatch,
+     .cuts = always,
      .streams = true},
     packer("random", "HBP", "Shuffled, next-fit to the pack length", plan_in_order<pack_random>,
            kDrawnLengthKeys),

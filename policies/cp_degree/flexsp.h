@@ -58,8 +58,8 @@ class LayoutBounds {
   const Areas& areas_of(std::size_t degrees);
 
   const FlexspProblem& problem_;
-  // The documents one of which is the slowest on any degrees: the first of those that need some degree is
-  // mostly slower than the others at every one.
+  // Candidates for the slowest document. Of those with the same least degree: the first, and those that are
+  // slower than it at some degree.
   std::vector<std::size_t> slow_;
   std::vector<Areas> areas_;  // indexed by set of degrees (bit k: 2^k); computed on demand
 };

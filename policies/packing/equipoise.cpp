@@ -201,11 +201,12 @@ bool equipoise_searches(const PackOptions& options) {
 
 bool equipoise_cuts(const PackOptions& options) {
   const Start start = options.of<EquipoiseOptions>().start;
-  return start == Start::chunkflow || start == Start::sequence_slices;
+  return start == Start::chunkflow || start == Start::sequence_slices || start == Start::plain;
 }
 
 std::int64_t equipoise_limit(const PackOptions& options) {
-  return equipoise_cuts(options) ? 0 : max_tokens(options);
+  const bool cuts_long = equipoise_cuts(options) && options.of<EquipoiseOptions>().start != Start::plain;
+  return cuts_long ? 0 : max_tokens(options);
 }
 
 // Rising bounds of a micro-batch, from the longest document to L_max. Those of a smaller L_max are among

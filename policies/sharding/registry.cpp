@@ -20,8 +20,8 @@ constexpr ShardParameter kPad = choice<&ShardOptions::pad>(
 constexpr ShardParameter kRemainder = choice<&ShardOptions::remainder>(
     "remainder", kRemainderNames,
     "where the tokens go that 2 x CP does not divide; slots: to chunks in turn, over all documents; tail: to "
-    "ranks one by one; pad: each document is filled up, and the padding counted; the limit of a policy that "
-    "leaves documents whole counts it, too, but refuses no document that fits without it");
+    "ranks one by one; pad: each document is filled up, and the padding counted; policies that never cut "
+    "documents leave room for it in their limits, and still accept a document that alone fills a limit");
 
 constexpr ShardParameter kPerSequence[] = {kPad};
 constexpr ShardParameter kPerDocument[] = {kRemainder};

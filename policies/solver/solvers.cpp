@@ -220,10 +220,10 @@ std::vector<BinOf> starts_of(const PackWindow& pack, std::int64_t capacity, std:
   if (!nowhere) starts.push_back(std::move(greedy));
   if (!starts.empty()) return starts;
   const Slice& slice = pack.documents[*nowhere];
-  throw UnplaceableDocument("fixed-solver: step " + std::to_string(step) + ": document " +
-                                std::to_string(slice.document) + " of " + std::to_string(slice.tokens()) +
-                                " tokens finds no room in " + std::to_string(pack.problem.bins) +
-                                " micro-batches of " + std::to_string(capacity) +
+  throw UnplaceableDocument("step " + std::to_string(step) + ": document " + std::to_string(slice.document) +
+                                " of " + std::to_string(slice.tokens()) + " tokens finds no room in " +
+                                std::to_string(pack.problem.bins) + " micro-batches of " +
+                                std::to_string(capacity) +
                                 " tokens; use window batches, more micro-batches or a longer context_window",
                             slice.document, slice.tokens(), capacity);
 }

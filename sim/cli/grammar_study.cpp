@@ -105,8 +105,9 @@ void add_job_options(CLI::App& command, JobOptions& job) {
       "--trace", job.trace,
       "Document lengths: a file, a shipped trace or a distribution; the shipped mixture by default"));
   of_job(command.add_option("--window", job.window, "Tokens of a window")->capture_default_str());
-  of_job(
-      command.add_option("--framework", job.framework, "Preset (`list frameworks`)")->capture_default_str());
+  of_job(command.add_option(
+      "--framework", job.framework,
+      "Preset (`list frameworks`); megatron by default, megatron-eager for a model with experts"));
   command
       .add_option("--policies", job.policies,
                   "With --model: rows; by default what the framework does, one of each paper's and equipoise")

@@ -73,11 +73,11 @@ json default_policies(const std::string& framework) {
   return policies;
 }
 
-// Megatron launches layers with experts from PyTorch, unless CUDA graphs hold them whole, which no option
-// says.
-std::string framework_of(const JobOptions& job, const json& file) {
-  return job.framework == kDefaultFramework && parse_study(file, kJobName).model.moe ? "megatron-eager"
-                                                                                     : job.framework;
+// Megatron launches layers with experts from PyTorch, unless CUDA graphs hold them whole.
+std::string framework_of(const JobOptions& job, json file) {
+  if (!job.framework.empty()) return job.framework;
+  file["policies"] = {"plain-4d"};
+  return parse_study(file, kJobName).model.moe ? "megatron-eager" : std::string(kDefaultFramework);
 }
 
 // As many steps as the documents fill. Where they are few, a step has fewer windows, down to one for each
@@ -158,13 +158,13 @@ JobStudy study_of_job(const JobOptions& job, const RunStudyOptions& options) {
   file["trace"] = trace_of(job.trace);
   file["model"] = model_of(job.model);
   file["cluster"] = {{"profile", profile_of(job.gpu)}};
-  file["framework"] = job.framework;
   file["name"] = concatenated(job.model, ", ", short_tokens(window), " window, ", job.gpus, " GPUs");
   file["batch"] = {{"context_window", window},
                    {"sequences_per_step", windows_per_step(window, job.gpus)},
                    {"steps", kMostSteps}};
-  file["policies"] = job.policies.empty() ? default_policies(job.framework) : json(job.policies);
-  file["framework"] = framework_of(job, file);
+  const std::string framework = framework_of(job, file);
+  file["framework"] = framework;
+  file["policies"] = job.policies.empty() ? default_policies(framework) : json(job.policies);
   set_steps(file, job.gpus);
   made.assumed = {
       "job_assumes",
@@ -172,7 +172,7 @@ JobStudy study_of_job(const JobOptions& job, const RunStudyOptions& options) {
       {{"trace", std::filesystem::path(file["trace"].begin()->get<std::string>()).filename().string()},
        {"sequences", file["batch"]["sequences_per_step"].get<std::int64_t>()},
        {"window", window},
-       {"framework", file["framework"].get<std::string>()}}};
+       {"framework", framework}}};
   const auto found = proposed_layout(file, job.gpus, options);
   made.has_layout = found.has_value();
   if (found) file["parallel"] = found->parallel;

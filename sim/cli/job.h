@@ -19,7 +19,7 @@ struct JobOptions {
   std::string gpu = "h100";  // a profile's name, or the beginning of one
   std::string trace;         // a file, a shipped trace or a distribution; the shipped mixture if empty
   std::string window = "32K";
-  std::string framework = "megatron";
+  std::string framework;              // if empty, Megatron's preset for the model
   std::vector<std::string> policies;  // if empty, one policy from each paper, and equipoise
 };
 

@@ -17,8 +17,7 @@ constexpr std::size_t kMemoSlots = 128;
 // The study's own degree is checked with its layout; policies form groups of other degrees.
 void check_heads(const LayerCosts& costs, int context) {
   const std::string allowed = ranks_of_heads(costs.model(), costs.layout(), context);
-  if (!allowed.empty())
-    throw UserError("parallel.context: expected CP groups of ", allowed, ", found ", context, " ranks");
+  if (!allowed.empty()) throw UserError("a CP group of ", context, " ranks: allowed are ", allowed);
 }
 
 LocalWork& operator+=(LocalWork& sum, const LocalWork& more) {

@@ -246,16 +246,19 @@ std::string ratio_note(const SavedResult& before, const SavedResult& after, cons
   std::string text = "Times are simulated.";
   if (std::ranges::none_of(found.rows, [](const RowChange& row) { return row.ratio.ratio.has_value(); }))
     return text;
-  text += found.same_documents
+  const auto any = [&](Metric RowRatio::*bound) {
+    return std::ranges::any_of(found.rows,
+                               [&](const RowChange& row) { return (row.ratio.*bound).has_value(); });
+  };
+  text += !found.same_documents ? " The runs trained other documents: ratios have no interval."
+          : any(&RowRatio::low)
               ? " Both runs trained the same documents: intervals are a paired bootstrap of their steps."
-              : " The runs trained other documents: ratios have no interval.";
+              : " Their steps are too few for intervals.";
   if (gpus_of(before.result) != gpus_of(after.result))
     text += concatenated(" The first used ", counted(gpus_of(before.result), "GPU"), ", the second ",
                          gpus_of(after.result), ": ratios are per GPU.");
-  const bool predicts =
-      std::ranges::any_of(found.rows, [](const RowChange& row) { return row.ratio.model_low.has_value(); });
-  if (found.same_documents)
-    text += predicts
+  if (any(&RowRatio::low))
+    text += any(&RowRatio::model_low)
                 ? " Two rows are also tied if the 90 % interval of the prediction of their ratio contains 1."
                 : " The error of the prediction of these ratios is not known, so that it decides no tie.";
   return text;

@@ -64,7 +64,7 @@ double figures_bytes(const RowSize& row, const RunStudyOptions& options) {
 // A plan while it is made: a block of steps if the policy streams, else whole, with the documents. It is also
 // whole where the validator needs all its steps. Trials of a search have whole plans.
 double planning_bytes(const RowSize& row, const PolicyRun& run, const RunStudyOptions& options) {
-  constexpr double kChecked = 160;  // bytes of the validator's growing lists for a slice
+  constexpr double kChecked = 160;  // bytes for a slice in the validator's lists, measured
   const Policy& policy = run.policy();
   const bool verifies = is_verified(run.pack) || options.verify;
   if (!policy.streams || verifies)

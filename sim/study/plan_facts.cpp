@@ -6,17 +6,20 @@
 
 #include "policies/base/index.h"
 #include "policies/base/rounding.h"
+#include "policies/packing/step_packer.h"
 #include "policies/steps.h"
 #include "sim/workload/stage_layers.h"
 
 namespace equipoise {
 
 // The most tokens that the row's policy puts into a micro-batch; 0 if it has no limit.
-static std::int64_t limit_of(const MicroBatch& micro_batch, const PolicyRun& run) {
+static std::int64_t limit_of(const MicroBatch& micro_batch, int context, const PolicyRun& run) {
   if (micro_batch.pack_length > 0) return micro_batch.pack_length;
   if (const TokenBudget& budget = run.pack.of<TokenBudget>(); budget.tokens_per_micro_batch > 0)
     return budget.linear_cost > 0 || budget.quadratic_cost > 0 ? 0 : budget.tokens_per_micro_batch;
-  return run.policy().derives == Derives::max_tokens ? run.pack.max_tokens : 0;
+  return run.policy().derives == Derives::max_tokens
+             ? tokens_at_degree(run.pack.max_tokens, run.pack, context)
+             : 0;
 }
 
 bool fills_documents(const PolicyRun& run, int context) {
@@ -51,7 +54,7 @@ void PlanFacts::add_lane(const Lane& lane, const PolicyRun& run) {
 }
 
 void PlanFacts::add_padded(const MicroBatch& m, int context, const PolicyRun& run) {
-  const std::int64_t most = limit_of(m, run);
+  const std::int64_t most = limit_of(m, context, run);
   if (!fills_documents(run, context) || most == 0) return;
   const std::int64_t multiple = 2 * std::int64_t{context};
   const std::int64_t tokens =

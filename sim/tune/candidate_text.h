@@ -1,4 +1,4 @@
-// Layouts and candidates as a reader knows them.
+// How messages and tables name a layout or a candidate.
 #pragma once
 
 #include <string>

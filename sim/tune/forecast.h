@@ -1,4 +1,4 @@
-// What candidates are thought to take that were not tried: (the probe's time on the layout) x (the row's time
+// The expected time of candidates that were not tried: (the probe's time on the layout) x (the row's time
 // over the probe's, on one layout). The probe's time on a layout that was not probed is its estimate, times
 // what layouts of its degrees and of its value of each other key took over theirs.
 #pragma once
@@ -16,7 +16,7 @@ namespace equipoise {
 
 // What layouts take over their estimates, learned from those that were probed: a factor for each value of
 // each key and one for each set of degrees. They are fitted in turn, as logarithms; a factor of n layouts
-// counts n / (n + 1). So few probes tell of many layouts.
+// counts n / (n + 1). A few probes thus predict many layouts.
 class OverEstimate {
  public:
   explicit OverEstimate(std::span<const LayoutChoice> layouts);

@@ -148,7 +148,7 @@ void Journal::close() const {
     std::filesystem::remove(before, error);
 }
 
-std::optional<Trial> Journal::find(std::size_t n, Point point, int batches, double limit) const {
+std::optional<Trial> Journal::find_in_order(std::size_t n, Point point, int batches, double limit) const {
   if (n >= tried_.size()) return earlier_.find(point, batches, limit);
   if (!(tried_[n].point == point) || tried_[n].trial.batches != batches)
     throw UserError("--resume: ", lines_.path(), ": trial ", n,
@@ -157,7 +157,7 @@ std::optional<Trial> Journal::find(std::size_t n, Point point, int batches, doub
   return tried_[n].trial;
 }
 
-std::optional<Trial> Journal::find(Point point, int batches, double limit) const {
+std::optional<Trial> Journal::find_out_of_order(Point point, int batches, double limit) const {
   return earlier_.find(point, batches, limit);
 }
 

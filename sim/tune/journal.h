@@ -53,9 +53,10 @@ class Journal {
 
   // The result of the search's trial number `n` under `limit`, if an earlier run has it. Throws UserError if
   // that number is another candidate's.
-  [[nodiscard]] std::optional<Trial> find(std::size_t n, Point point, int batches, double limit) const;
+  [[nodiscard]] std::optional<Trial> find_in_order(std::size_t n, Point point, int batches,
+                                                   double limit) const;
   // The result of a trial outside the search's order, if an earlier run shows it.
-  [[nodiscard]] std::optional<Trial> find(Point point, int batches, double limit) const;
+  [[nodiscard]] std::optional<Trial> find_out_of_order(Point point, int batches, double limit) const;
   // Marks the search as ended.
   void close() const;
   // Appends the results of trials `first` and on, as lines that survive the process.

@@ -198,8 +198,8 @@ bool Search::may_run(Point point, std::size_t rung) const {
 std::optional<Trial> Search::known_trial(std::size_t n, Point point, int batches, double limit) const {
   if (options_.only_known) return options_.known->told(point, batches);
   if (journal_ != nullptr)
-    if (std::optional<Trial> known =
-            in_order_ ? journal_->find(n, point, batches, limit) : journal_->find(point, batches, limit))
+    if (std::optional<Trial> known = in_order_ ? journal_->find_in_order(n, point, batches, limit)
+                                               : journal_->find_out_of_order(point, batches, limit))
       return known;
   return options_.known != nullptr ? options_.known->find(point, batches, limit) : std::nullopt;
 }

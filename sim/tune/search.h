@@ -1,7 +1,7 @@
 // The search: which candidates are tried, in which order, and when one need not be.
 //
 // 1. Layouts whose states alone do not fit are excluded; the others are ordered by what they are
-//    estimated to take (bound.h), fastest first.
+//    estimated to take (StepBound), fastest first.
 // 2. One row, the probe: first on one layout of each set of degrees, then on those that promise most by all
 //    that was probed, a batch at a time. What a layout takes over its estimate is thought to be a product of
 //    what its degrees and its value of each other key take. Then every row on the layout on which the probe

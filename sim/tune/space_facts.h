@@ -1,5 +1,5 @@
 // What a search knows of the layouts and rows of its space before it tries a candidate: which layouts have no
-// room, the least time of a candidate (bound.h), and what a layout is estimated to take.
+// room, the least time of a candidate (StepBound), and what a layout is estimated to take.
 #pragma once
 
 #include <cstdint>

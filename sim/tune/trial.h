@@ -1,7 +1,7 @@
 // One candidate tried: planned, then simulated step by step until it is known to be too slow, or on few
 // steps.
 //
-// After its plan is made every step has a lower bound (bound.h). Steps run in order; once the simulated
+// After its plan is made every step has a lower bound (StepBound). Steps run in order; once the simulated
 // seconds of those that ran and the bounds of the others say more seconds per token than the limit, the
 // candidate is proven slower than it and ends. That changes no result: who ends early could not have won.
 //

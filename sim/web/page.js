@@ -166,12 +166,13 @@ function drawTaken() {
 // Moves the study over the values of the sweep. The report follows the hand; the link follows when it lets go.
 function slider(label) {
   const values = sweep[1].split(","), now = String(at(study, sweep[0]) ?? "");
+  if (!values.includes(now)) values.unshift(now);
   const text = (value) => `${label}: ${value || "not set"}`, name = el("span", {}, text(now));
   const input = el("input", {
     type: "range", id: "slider", min: 0, max: values.length - 1, value: values.indexOf(now), "aria-valuetext": now,
     oninput: () => {
       const value = values[input.value];
-      put(study, sweep[0], valueOf(value));
+      put(study, sweep[0], value ? valueOf(value) : undefined);
       name.textContent = text(value);
       input.setAttribute("aria-valuetext", value);
       runStudy();
@@ -293,7 +294,12 @@ async function runSweep() {
       if (left.length) await draw(place);
     }
   };
-  await Promise.all(Array.from({ length: Math.min(kWorkers, cases.length) }, (_, place) => work(place)));
+  try {
+    await Promise.all(Array.from({ length: Math.min(kWorkers, cases.length) }, (_, place) => work(place)));
+  } catch (error) {
+    left.length = 0;  // the others end with the point that they run
+    throw error;
+  }
   await draw(0);
   sweptState = stateOfSweep();
   say(verdict);

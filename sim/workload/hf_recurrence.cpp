@@ -206,11 +206,11 @@ void check_predictions(HfConfig& config, std::span<const Block> blocks) {
 
 // Makes layers of blocks. An FFN belongs to the mixer before it. If a study asks for the first layers only,
 // these are such layers, as stages and recomputation count them, and not blocks.
-void read_pattern(HfConfig& config, const char* key, int listed, ModelShape& m, RecurrentShape& shape,
-                  Notes& notes) {
+void read_pattern(HfConfig& config, const char* key, int listed, int asked, ModelShape& m,
+                  RecurrentShape& shape, Notes& notes) {
   std::vector<bool> sparse;
   std::vector<Block> blocks = read_blocks(config, key, listed);
-  if (m.layers != listed) keep_first(config, key, m.layers, blocks);
+  if (asked > 0) keep_first(config, key, asked, blocks);
   for (const Block block : blocks) {
     if (mixes(block)) {
       shape.layers.push_back(block == Block::recurrence);
@@ -267,7 +267,7 @@ int blocks_listed(HfConfig& config) {
   return pattern == nullptr ? 0 : blocks_of_pattern(*pattern);
 }
 
-void read_recurrence(HfConfig& config, const std::string& model_type, int listed, ModelShape& m,
+void read_recurrence(HfConfig& config, const std::string& model_type, int listed, int asked, ModelShape& m,
                      Notes& notes) {
   const auto family = std::ranges::find_if(families(), [&](const Family& one) {
     return std::ranges::find(one.types, model_type) != one.types.end() &&
@@ -288,7 +288,7 @@ void read_recurrence(HfConfig& config, const std::string& model_type, int listed
   if (model_type == "nemotron_h") {
     const char* const pattern = pattern_key(config);
     if (config.find(pattern) == nullptr) config.fail("hybrid_override_pattern", "a pattern of blocks");
-    read_pattern(config, pattern, listed, m, shape, notes);
+    read_pattern(config, pattern, listed, asked, m, shape, notes);
   } else {
     shape.layers = recurrent_layers(config, *family, own, m.layers);
   }

@@ -17,8 +17,9 @@ int blocks_listed(HfConfig& config);
 
 // Reads them into a shape whose heads, layers and experts are read. A pattern of blocks that are each a mixer
 // or an FFN (Nemotron-H) becomes layers of a mixer and the FFN that follows it, if one does. `listed` is the
-// number of layers or blocks in the config, of which the model may have fewer. Throws UserError.
-void read_recurrence(HfConfig& config, const std::string& model_type, int listed, ModelShape& model,
-                     Notes& notes);
+// number of layers or blocks in the config. `asked`: how many of its first layers a study asks for; 0: all.
+// Throws UserError.
+void read_recurrence(HfConfig& config, const std::string& model_type, int listed, int asked,
+                     ModelShape& model, Notes& notes);
 
 }  // namespace equipoise

@@ -697,7 +697,7 @@ ModelShape read_hf_config(const std::string& path, const HfOptions& options, Not
   read_moe(config, type.llama4, m, found);
   if (m.moe) m.moe->bias = type.expert_bias;
   read_mla(config, m);
-  read_recurrence(config, type_name, listed, m, found);
+  read_recurrence(config, type_name, listed, options.layers, m, found);
   m.mtp_layers = static_cast<int>(config.count_or("num_nextn_predict_layers", 0, kMostPredictions));
   for (const char* key :
        {"num_experts_per_tok", "experts_per_token", "num_experts_per_token", "moe_intermediate_size",

@@ -1,1 +1,1 @@
-equipoise_bench(bench_schedule LIBS equipoise_schedule SOURCES bench_schedule.cpp)
+equipoise_bench(bench_schedule LIBS equipoise_step SOURCES bench_schedule.cpp)

@@ -212,15 +212,26 @@ JOBS = [
 
 class Import(Case):
     def test_experts_without_graphs_of_whole_layers_are_eager(self):
-        experts = MEGATRON.replace("--context-parallel-size 2", "--num-experts 8 --expert-model-parallel-size 4 --context-parallel-size 2")
-        for graphs, preset in (("", "megatron-eager"), ("--cuda-graph-impl local", "megatron"), ("--cuda-graph-impl none", "megatron-eager"),
-                               ("--cuda-graph-impl transformer_engine --cuda-graph-scope attn moe_router", "megatron-eager"),
-                               ("--enable-cuda-graph", "megatron")):
-            with self.subTest(graphs=graphs):
-                study, said = self.imported("job.sh", experts.replace("--frobnicate 3", graphs))
-                self.assertEqual(study["framework"]["preset"], preset)
-                self.assertEqual(any("megatron-eager" in line for line in said), preset == "megatron-eager")
-        self.assertEqual(self.imported("job.sh", MEGATRON)[0]["framework"]["preset"], "megatron")
+        def job(flags):
+            study, said = self.imported("job.sh", MEGATRON.replace("--frobnicate 3", flags))
+            framework = study["framework"]
+            self.assertEqual(any("megatron-eager" in line for line in said), framework["preset"] == "megatron-eager")
+            return framework["preset"], framework.get("graphs")
+
+        for graphs, chosen in (("", ("megatron-eager", None)), ("--cuda-graph-impl local", ("megatron", "layer")),
+                               ("--cuda-graph-impl none", ("megatron-eager", None)), ("--enable-cuda-graph", ("megatron", "layer")),
+                               ("--cuda-graph-impl local --cuda-graph-scope full_iteration", ("megatron", "full")),
+                               ("--cuda-graph-impl transformer_engine --cuda-graph-scope attn moe_router", ("megatron-eager", "attention")),
+                               ("--cuda-graph-impl transformer_engine --cuda-graph-scope attn moe", ("megatron", "layer"))):
+            for spread in ("", "--expert-model-parallel-size 4 "):
+                with self.subTest(graphs=graphs, spread=spread):
+                    self.assertEqual(job("--num-experts 8 " + spread + graphs), chosen)
+        self.assertEqual(job(""), ("megatron", None))
+        self.assertEqual(job("--cuda-graph-impl transformer_engine --cuda-graph-scope attn mlp"), ("megatron", "layer"))
+
+    def test_adapters_without_graphs_of_whole_layers_are_eager(self):
+        study, _ = self.imported("peft.sh", "python run_recipe.py --recipe llama3_8b_peft_config\n", "--gpus", 8)
+        self.assertEqual((study["framework"]["preset"], study["lora"]["dim"]), ("megatron-eager", 32))
 
     def imported(self, name, text, *options):
         """The study that is printed, and the lines on stderr."""

@@ -43,9 +43,11 @@ class Job(Case):
             self.assertEqual((first["policy"], first["shard"], first["runs_in"]), ("plain", shard, "yes"))
 
     def test_layers_with_experts_are_eager_and_the_note_says_so(self):
-        done = run("study", "--model", "qwen3-30b-a3b", "--gpus", "8", "--window", "8K", "--policies", "plain-4d", "--set", "batch.steps=1")
-        self.assertIn("framework megatron-eager", done.stdout)
-        self.assertIn("framework megatron-eager.", done.stderr + done.stdout)
+        job = ["study", "--model", "qwen3-30b-a3b", "--gpus", "8", "--window", "8K", "--policies", "plain-4d", "--set", "batch.steps=1"]
+        for typed, chosen in (([], "megatron-eager"), (["--framework", "megatron"], "megatron")):
+            done = run(*job, *typed)
+            self.assertIn(f"framework {chosen}, simulated", done.stdout)
+            self.assertIn(f"framework {chosen}.", done.stderr + done.stdout)
 
     def test_a_short_trace_makes_small_batches_and_is_said_to_be_read_again(self):
         lengths = self.write("sft.txt", "\n".join(str(500 + 37 * i % 3000) for i in range(600)))  # 1.2M tokens

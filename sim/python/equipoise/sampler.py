@@ -333,8 +333,9 @@ class BatchSampler:
     def rest(self, consumed: Optional[int] = None, epoch: Optional[int] = None) -> List[int]:
         """How many of this lane's micro-batches are left in each step that is left of the current epoch: what
         a loop over a DataLoader takes for one optimizer step after the other. The last may be 0: take the
-        iterator to its end before the next epoch, `next(batches, None)`. A step of 0 inside an epoch is passed where the next
-        micro-batch is handed out, so that a state of before then has it again; `equipoise.loader.Loader.steps` passes it at once.
+        iterator to its end before the next epoch, `next(batches, None)`. An inner step without micro-batches of this lane
+        counts as done only when the next micro-batch is handed out. A state saved before that repeats the step, which has no work;
+        `equipoise.loader.Loader.steps` counts it at once.
 
         Counted are the micro-batches handed out. A DataLoader with worker processes asks for some as soon as it is
         iterated: ask before `iter(loader)`, or say how many of `epoch` this lane has trained on (`consumed`)."""

@@ -212,7 +212,7 @@ constexpr Kind kKinds[] = {
     {"trace_kernel", "part of trace_unknown", "name share", "{name} ({share:%1})"},
     {"no_step_of_log", "a log shares no step with the simulation", "steps",
      "the log has none of the {steps:#step} simulated: its median is compared with their mean",
-     "a larger batch.steps simulates its own"},
+     "a larger batch.steps simulates the log's steps"},
     {"entries_beyond", "a log has more steps than were simulated", "entries steps",
      "{entries:#entry} beyond the {steps:#step} simulated excluded", "a larger batch.steps simulates them"},
     {"ops_not_simulated", "a log has ops of steps without simulated ones", "",

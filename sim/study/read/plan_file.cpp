@@ -372,7 +372,8 @@ std::string allowed_degrees(const ModelShape& model, const Layout& layout, int d
   // Inner groups of a nested form fit any CP group. Else AttentionCosts prices shared heads at these alone.
   if (context_form(layout).head_shares(layout, degree) == layout.inner_ranks(degree)) return "";
   if (degree == layout.context || std::has_single_bit(static_cast<unsigned>(degree))) return "";
-  return concatenated("context or a power of two (context_comm ", name_of(layout.acting_form()), ")");
+  return concatenated("parallel.context (", layout.context, ") or a power of two (context_comm ",
+                      name_of(layout.acting_form()), ")");
 }
 
 // Barrier groups count up from 0 in the order of lanes, as engines and traces expect.

@@ -89,7 +89,9 @@ constexpr Key<MoeShape> kExpertKeys[] = {
                                    "Width of all shared experts together; none without it"),
     integer<&MoeShape::dense_layers>("dense_layers", 0, kMostLayers,
                                      "Layers without experts, the first ones; 0 by default"),
-    flag<&MoeShape::bias>("bias", "An expert's products add a bias, as those of GPT-OSS do"),
+    flag<&MoeShape::bias>(
+        "bias",
+        "An expert's products add a bias, as those of GPT-OSS do; its time counts, its parameters do not"),
 };
 
 constexpr Key<MlaShape> kMlaKeys[] = {

@@ -16,15 +16,6 @@ static bool packs_with_padding(const StudyRow& row) {
          !run.policy().cuts_documents(run.pack) && !cut_by_windows(row.documents.batches);
 }
 
-static bool cuts_documents(const Plan& plan) {
-  const auto cuts = [](const MicroBatch& micro_batch) {
-    return std::ranges::any_of(micro_batch.slices, [](const Slice& slice) { return slice.begin > 0; });
-  };
-  const auto any_cuts = [&](const Lane& lane) { return std::ranges::any_of(lane.micro_batches, cuts); };
-  return std::ranges::any_of(plan.steps,
-                             [&](const Step& step) { return std::ranges::any_of(step.lanes, any_cuts); });
-}
-
 DocumentPadding::DocumentPadding(const StudyRow& row) : row_(row) {
   if (!packs_with_padding(row)) return;
   tokens_.resize(at(row.documents.documents));
@@ -53,8 +44,6 @@ PlanPrices DocumentPadding::prices(PlanPrices of_documents) const {
   const auto take_off_first = [this](auto& price) {
     if (!price) return;
     price = [this, price](const Plan& padded) {
-      if (cuts_documents(padded))
-        throw UserError("remainder: pad fills whole documents, and this plan cuts them");
       Plan plan = padded;
       take_off(plan.steps);
       return price(plan);
@@ -76,7 +65,10 @@ void DocumentPadding::take_off(std::vector<Step>& steps) const {
 
 void DocumentPadding::take_off(std::vector<Slice>& slices) const {
   if (tokens_.empty()) return;
-  for (Slice& slice : slices) slice.end = std::min(slice.end, tokens_[at(slice.document)]);
+  for (Slice& slice : slices) {
+    if (slice.begin > 0) throw UserError("remainder: pad fills whole documents, and this plan cuts them");
+    slice.end = std::min(slice.end, tokens_[at(slice.document)]);
+  }
 }
 
 }  // namespace equipoise

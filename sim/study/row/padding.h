@@ -1,10 +1,10 @@
 // The padding of documents to 2 x CP tokens (`remainder: pad`), which counts in the limits of a policy.
 //
 // Policies know nothing of sharding rules. A policy and its search get padded documents, and the padding is
-// taken off their plans before anybody prices, simulates or keeps them. A document that fits into the
-// policy's limit counts as that limit at most, so that no document is refused because of its padding.
-// Documents that a window, the policy or `oversize` cuts are packed as they are: what is full without padding
-// stays so.
+// taken off their plans before anybody prices, simulates or keeps them. The padding is that of the layout's
+// CP degree. A document that fits into the policy's limit counts as that limit at most, so that it alone
+// still fits. Where a window, the policy or `oversize` cuts documents, all are packed as they are, and a
+// warning (padded_packs) says by how much the padding exceeds the limit.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,9 @@ class DocumentPadding {
 
   // The row's batches, with padding if its documents get any.
   [[nodiscard]] Batches batches() const;
-  // The prices of plans of these batches. A plan that cuts a padded document is refused with UserError.
+  // The prices of plans of these batches.
   [[nodiscard]] PlanPrices prices(PlanPrices of_documents) const;
+  // Throws UserError where a padded document is cut.
   void take_off(std::vector<Step>& steps) const;
   void take_off(std::vector<Slice>& slices) const;
 

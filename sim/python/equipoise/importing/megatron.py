@@ -260,7 +260,7 @@ def _layout(job: Job, model: Any) -> Any:
         parallel.pop("virtual_pipeline", None)
         if len(stages) > pipeline:
             parallel["virtual_pipeline"] = len(stages) // pipeline
-    return parallel, _framework(job, expert if sparse else 1), data
+    return parallel, _framework(job, model, expert if sparse else 1), data
 
 
 def _stage_layers(job: Job, pipeline: int, layers: Optional[int]) -> Optional[List[int]]:
@@ -282,19 +282,31 @@ def _stage_layers(job: Job, pipeline: int, layers: Optional[int]) -> Optional[Li
     return None
 
 
-def _preset(job: Job, expert: int) -> str:
-    """The preset of Megatron, which launches experts' and adapters' layers from PyTorch unless CUDA graphs hold whole layers."""
+def _graphs(job: Job, sparse: bool) -> Optional[str]:
+    """`framework.graphs`: what runs from CUDA graphs; none if nothing does."""
     scope = set(re.findall(r"\w+", str(job.get("cuda_graph_scope", "full"))))
     captured = job.is_set("enable_cuda_graph") or job.is_set("external_cuda_graph") or job.get("cuda_graph_impl", "none") != "none"
-    if expert == 1 and not job.has("peft_dim") or captured and (scope & {"full", "full_iteration"} or {"attn", "moe"} <= scope):
-        return "megatron"
-    job.assume("preset megatron-eager, since no CUDA graphs of whole layers are set")
-    return "megatron-eager"
+    if not captured:
+        return None
+    if "full_iteration" in scope:
+        return "full"
+    if "full" in scope or {"attn", "moe" if sparse else "mlp"} <= scope:
+        return "layer"
+    if "attn" in scope:
+        return "attention"
+    job.assume(f"no CUDA graphs: {job.name_of('cuda_graph_scope')} {' '.join(sorted(scope))} is not simulated")
+    return None
 
 
-def _framework(job: Job, expert: int) -> Dict[str, Any]:
+def _framework(job: Job, model: Any, expert: int) -> Dict[str, Any]:
+    sparse = has_experts(model)
+    graphs = _graphs(job, sparse)
+    # Megatron launches layers with experts or adapters from PyTorch, unless CUDA graphs hold them whole.
+    eager = (sparse or _lora(job) is not None) and graphs not in ("layer", "full")
+    if eager:
+        job.assume("preset megatron-eager, since no CUDA graphs of whole layers are set")
     dispatcher, backend = job.get("moe_token_dispatcher_type", "alltoall"), job.get("moe_flex_dispatcher_backend", "deepep")
-    framework = {"preset": _preset(job, expert),
+    framework = {"preset": "megatron-eager" if eager else "megatron",
                  "overlap_grad_reduce": _as_usual(job, "overlap_grad_reduce"),
                  "overlap_param_gather": _as_usual(job, "overlap_param_gather"),
                  "tp_overlap": job.is_set("tp_comm_overlap")}
@@ -306,5 +318,7 @@ def _framework(job: Job, expert: int) -> Dict[str, Any]:
         framework["expert_overlap"] = "dualpipe"
     elif job.is_set("moe_shared_expert_overlap"):
         framework["expert_overlap"] = "shared-expert"
+    if graphs:
+        framework["graphs"] = graphs
     framework["gradient_bytes"] = 2 if job.is_set("grad_reduce_in_bf16") else 4
     return framework
