@@ -6,20 +6,19 @@
 
 #include "policies/base/index.h"
 #include "policies/base/rounding.h"
-#include "policies/packing/step_packer.h"
 #include "policies/steps.h"
 #include "sim/workload/stage_layers.h"
 
 namespace equipoise {
 
-// The most tokens that the row's policy puts into a micro-batch; 0 if it has no limit.
+// The most tokens that the row's policy puts into a micro-batch of a lane with so many CP ranks; 0 if it has
+// no limit, or none is known.
 static std::int64_t limit_of(const MicroBatch& micro_batch, int context, const PolicyRun& run) {
   if (micro_batch.pack_length > 0) return micro_batch.pack_length;
   if (const TokenBudget& budget = run.pack.of<TokenBudget>(); budget.tokens_per_micro_batch > 0)
     return budget.linear_cost > 0 || budget.quadratic_cost > 0 ? 0 : budget.tokens_per_micro_batch;
-  return run.policy().derives == Derives::max_tokens
-             ? tokens_at_degree(run.pack.max_tokens, run.pack, context)
-             : 0;
+  // A lane of another CP degree than the layout's has a limit that the policy alone knows.
+  return run.policy().derives == Derives::max_tokens && context == run.pack.context ? run.pack.max_tokens : 0;
 }
 
 bool fills_documents(const PolicyRun& run, int context) {
