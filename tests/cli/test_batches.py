@@ -83,6 +83,17 @@ class Batches(Case):
             row = json.loads(self.ok("study", study, "--format", "json", "--quiet"))["policies"][0]
             self.assertEqual(row["status"], "ok", policy)
 
+    def test_documents_that_a_policy_cuts_are_cut_without_padding(self):
+        # 1,001 tokens would be 1,008 with padding, of which a window of 1,004 leaves 4 that no document has.
+        batch = {"context_window": 1004, "documents_per_step": 8, "steps": 1}
+        for policy in ({"name": "plain"}, {"name": "equipoise", "start": "plain"}):
+            study = self.study([1001] * 8, {**policy, "shard": "per-document", "remainder": "pad"}, {"context": 4}, batch)
+            self.ok("study", study, "--verify", "--quiet", "--out", self.folder / "out")
+            (step,) = json.loads((self.folder / "out" / "plan.json").read_text())["plans"][0]["steps"]
+            slices = [slice_ for lane in step["lanes"] for m in lane["micro_batches"] for slice_ in m["slices"]]
+            self.assertTrue(all(begin < end for _, begin, end in slices), slices)
+            self.assertEqual(sum(end - begin for _, begin, end in slices), 8 * 1001)
+
     def test_windows_that_padding_to_twice_the_cp_degree_makes_too_long_are_noted(self):
         policy = {"name": "bfd", "pack_length": 8192, "shard": "per-document", "remainder": "pad"}
         batch = {"context_window": 8192, "sequences_per_step": 2}

@@ -230,7 +230,8 @@ class Import(Case):
         self.assertEqual(job("--cuda-graph-impl transformer_engine --cuda-graph-scope attn mlp"), ("megatron", "layer"))
 
     def test_adapters_without_graphs_of_whole_layers_are_eager(self):
-        study, _ = self.imported("peft.sh", "python run_recipe.py --recipe llama3_8b_peft_config\n", "--gpus", 8)
+        job = "torchrun --nproc_per_node=8 run_recipe.py --recipe llama3_8b_peft_config train.global_batch_size=16\n"
+        study, _ = self.imported("peft.sh", job, "--as", "bridge")
         self.assertEqual((study["framework"]["preset"], study["lora"]["dim"]), ("megatron-eager", 32))
 
     def imported(self, name, text, *options):
