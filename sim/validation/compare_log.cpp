@@ -40,8 +40,8 @@ double op_seconds(const SimulatedStep& step, const std::string& kind, bool all_r
 void check_policies(const MeasuredLog& log, const std::vector<std::string>& labels) {
   const auto check = [&](const std::string& logged) {
     if (logged.empty() && labels.size() > 1)
-      throw UserError(log.name + ": expected a column policy, since the study has " + joined(labels) +
-                      ", or one policy of them, found a log of one run");
+      throw UserError(log.name + ": expected --policy with the row that was run, one of " + joined(labels) +
+                      ", or a column policy; found a log of one run");
     if (!logged.empty() && std::find(labels.begin(), labels.end(), logged) == labels.end())
       throw UserError(log.name + ": policy: expected one of " + joined(labels) + ", found " + logged);
   };

@@ -117,9 +117,10 @@ TEST_CASE("Policies are distinguished by their labels") {
   REQUIRE(v.policies.size() == 1);
   CHECK(v.policies[0].label == "wlb");
   CHECK(v.notes.empty());
-  CHECK(refusal("step,step_seconds\n0,1\n", two) ==
-        "log: expected a column policy, since the study has plain, wlb, or one policy of them, found a log "
-        "of one run");
+  CHECK(
+      refusal("step,step_seconds\n0,1\n", two) ==
+      "log: expected --policy with the row that was run, one of plain, wlb, or a column policy; found a log "
+      "of one run");
   CHECK(refusal("policy,step,step_seconds\nwbl,0,1\n", two) ==
         "log: policy: expected one of plain, wlb, found wbl");
   CHECK(refusal("step,step_seconds,op,seconds\n0,1,gem,1\n", {four_steps("plain")})
