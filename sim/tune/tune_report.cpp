@@ -83,19 +83,19 @@ std::string left_text(const TuneReport& report) {
 
 TextTable ranking_table(const TuneReport& report) {
   TextTable table({"#", "policy", "layout", "recompute", "tokens/s/GPU", "step s", "tokens/step",
-                   "speed-up (95 %)", "MFU %", "bubble %", "delay (max)", "mem. free GiB"});
+                   "speed-up (95 %)", "MFU %", "bubble %", "delay (max)", "mem. free GiB", "runs in"});
   for (const std::size_t column : {1U, 2U, 3U}) table.align_left(column);
   for (std::size_t i = 0; i < report.ranking.size(); ++i) {
     const PolicyResult& row = report.ranking[i].row();
     const Metrics& m = row.metrics;
     const std::size_t alike = report.ranking[i].alike.size();
-    table.add({std::to_string(i + 1),
-               row.run.label + (alike > 0 ? " and " + std::to_string(alike) + " alike" : ""),
-               layout_text(row.layout), recompute_text(row.layout), cell(m.tokens_per_second_per_gpu, 0),
-               cell(m.step_seconds, 3), cell(m.tokens_per_step, 0), speedup_cell(m), cell(m.mfu, 1, 100),
-               row.layout.pipeline > 1 ? cell(m.bubble_ratio, 1, 100) : "-",
-               cell(m.token_delay_mean, 2) + " (" + cell(m.token_delay_max, 0) + ")",
-               fixed((row.capacity_bytes - row.peak.parts.total()) / kGiB, 1)});
+    table.add(
+        {std::to_string(i + 1), row.run.label + (alike > 0 ? " and " + std::to_string(alike) + " alike" : ""),
+         layout_text(row.layout), recompute_text(row.layout), cell(m.tokens_per_second_per_gpu, 0),
+         cell(m.step_seconds, 3), cell(m.tokens_per_step, 0), speedup_cell(m), cell(m.mfu, 1, 100),
+         row.layout.pipeline > 1 ? cell(m.bubble_ratio, 1, 100) : "-",
+         cell(m.token_delay_mean, 2) + " (" + cell(m.token_delay_max, 0) + ")",
+         fixed((row.capacity_bytes - row.peak.parts.total()) / kGiB, 1), cell_of(row, "runs in", false)});
   }
   return table;
 }
