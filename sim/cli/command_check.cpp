@@ -155,6 +155,14 @@ void write_junit(const std::string& path, const SavedResult& found,
   write_file_atomically(path, junit_xml("equipoise check: " + found.study, cases));
 }
 
+// Rows whose speed-up an expectation cannot guard, since they or the baseline have no time.
+void warn_of_unguarded(const SavedResult& expectation, std::ostream& log) {
+  for (const PolicyResult& row : expectation.result.policies)
+    if (!row.metrics.speedup)
+      log << "warning: " << printable(row.run.label) << " (" << name_of(row.status)
+          << ") has no speed-up over " << printable(expectation.baseline) << ", so none is guarded\n";
+}
+
 }  // namespace
 
 int run_check_command(const CheckOptions& options, std::ostream& out, std::ostream& log,
@@ -172,6 +180,7 @@ int run_check_command(const CheckOptions& options, std::ostream& out, std::ostre
   if (options.update) {
     forget_input(options.expect);
     write_file_atomically(options.expect, expectation_json(found).dump(1) + "\n");
+    warn_of_unguarded(found, log);
   }
   const bool passed = same || options.update;
   if (options.format == Format::json)

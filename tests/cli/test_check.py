@@ -97,6 +97,11 @@ class Check(Case):
         self.ok("check", self.study, "--expect", self.expect, "--update")
         self.ok("check", self.study, "--expect", self.expect)
 
+    def test_update_says_which_rows_have_no_speedup_to_guard(self):
+        options = ["check", self.study, "--expect", self.expect, "--update"]
+        self.assertNotIn("guarded", run(*options).stderr)
+        self.assertIn("(oom) has no speed-up over plain-4d, so none is guarded", run(*options, "--set", "cluster.memory_GB=1").stderr)
+
     def test_bad_input(self):
         self.refused("check", self.study, "--expect", self.expect, says=["--update", "expected.json"])
         bad = self.write("bad.json", "{")
