@@ -199,14 +199,17 @@ bool equipoise_searches(const PackOptions& options) {
   return options.of<EquipoiseOptions>().start == Start::best;
 }
 
-bool equipoise_cuts(const PackOptions& options) {
+bool equipoise_cuts_long(const PackOptions& options) {
   const Start start = options.of<EquipoiseOptions>().start;
-  return start == Start::chunkflow || start == Start::sequence_slices || start == Start::plain;
+  return start == Start::chunkflow || start == Start::sequence_slices;
+}
+
+bool equipoise_cuts(const PackOptions& options) {
+  return equipoise_cuts_long(options) || options.of<EquipoiseOptions>().start == Start::plain;
 }
 
 std::int64_t equipoise_limit(const PackOptions& options) {
-  const bool cuts_long = equipoise_cuts(options) && options.of<EquipoiseOptions>().start != Start::plain;
-  return cuts_long ? 0 : max_tokens(options);
+  return equipoise_cuts_long(options) ? 0 : max_tokens(options);
 }
 
 // Rising bounds of a micro-batch, from the longest document to L_max. Those of a smaller L_max are among
@@ -216,7 +219,7 @@ static std::vector<std::int64_t> limits_of(const PackingProblem& problem) {
   std::int64_t limit = 0;
   for (const GlobalBatch& batch : problem.batches)
     for (const Slice& slice : batch.slices) limit = std::max(limit, slice.tokens());
-  if (limit == 0 || limit > most || equipoise_cuts(problem.options)) return {most};
+  if (limit == 0 || limit > most || equipoise_cuts_long(problem.options)) return {most};
   std::vector<std::int64_t> limits;
   for (; limit <= most; limit += limit / 4 + 1) limits.push_back(limit);
   return limits;

@@ -206,7 +206,9 @@ Plan plan_equipoise(const PackingProblem& problem);
 std::vector<std::uint32_t> gathered_steps(const PackingProblem& problem);
 Plan plan_gathered(const PackingProblem& problem);
 
-// Whether the start cuts documents.
+// Whether the start cuts long documents.
+bool equipoise_cuts_long(const PackOptions& options);
+// Whether it cuts any, as plain does at its windows.
 bool equipoise_cuts(const PackOptions& options);
 // L_max; 0 where the start cuts longer documents.
 std::int64_t equipoise_limit(const PackOptions& options);

@@ -178,7 +178,7 @@ std::optional<Step> StepPacker::repacked(const Step& start) {
   }
   const std::int64_t round = std::max(1, options_.lane_round);
   std::int64_t fewest = micro_batches_of_lane(options_, tokens);
-  if (equipoise_cuts(options_)) fewest = std::max(fewest, most);  // as many as its chunks
+  if (equipoise_cuts_long(options_)) fewest = std::max(fewest, most);  // as many as its chunks
   if (behind.places > 0) fewest = std::max<std::int64_t>(1, most - static_cast<std::int64_t>(behind.places));
   const std::int64_t more = rounded_up((fewest + 3) / 4, round);
   for (std::int64_t per_lane = fewest; per_lane <= 2 * fewest + more; per_lane += more) {

@@ -439,6 +439,7 @@ TEST_CASE(
     own.start = Start::lpt;
     own.moves = 1000;
     own.keeps.assign(set.batches.size(), 0);
+    own.searched = true;
     const std::int64_t of_rank = max_tokens(options) / 4;
     for (std::size_t s = 0; s < set.batches.size(); ++s) {
       const int narrow = 1 << random.next() % 4, more = narrow << random.next() % 2;

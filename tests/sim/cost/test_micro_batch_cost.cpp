@@ -262,11 +262,10 @@ TEST_CASE(
   const ShardRule rule = shard_by("per-document");
   MicroBatchCoster coster(models.costs, rule);
   MicroBatchCost cost;
-  CHECK_THROWS_WITH_AS(
-      coster.cost(documents({65536}), 8, cost),
-      "parallel.context: expected CP groups of a divisor of the 28 query heads of a TP rank (context_comm "
-      "ulysses), found 8 ranks",
-      UserError);
+  CHECK_THROWS_WITH_AS(coster.cost(documents({65536}), 8, cost),
+                       "a CP group of 8 ranks: allowed are a divisor of the 28 query heads of a TP rank "
+                       "(context_comm ulysses)",
+                       UserError);
 }
 
 TEST_CASE("Documents of a rank count, whole or cut; their RoPE waits for a host that has read lengths") {
