@@ -255,7 +255,7 @@ const LayoutBounds::Areas& LayoutBounds::areas_of(std::size_t degrees) {
   constexpr double kFitsNone = std::numeric_limits<double>::infinity();
   const auto usable = [&](std::size_t needed) {
     const auto less = std::ranges::find_if(own, [&](const Degree& degree) { return degree.level < needed; });
-    return std::span<const Degree>(own.begin(), less);
+    return std::span<const Degree>(own).first(static_cast<std::size_t>(less - own.begin()));
   };
   for (const std::size_t i : slow_) {
     double time = kFitsNone;
