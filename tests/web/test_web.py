@@ -277,7 +277,7 @@ class InABrowser(unittest.TestCase):
         page.evaluate("(() => { globalThis.said = []; globalThis.drawn = []; new MutationObserver(() => said.push([$('status').textContent, $('progress').hidden, $('stop').hidden]))"
                       ".observe($('status'), {childList: true}); const own = show; show = (name, html) => { drawn.push(last.summary.policies.length); own(name, html); }; return commit(); })()")
         self.finished(page)
-        labels = ["plain", "fixed-4d", "wlb-llm", "chunkflow", "hbp", "skrull", "equipoise"]  # the search is last
+        labels = ["plain", "fixed-4d", "wlb-llm", "skrull", "chunkflow", "hbp", "equipoise"]  # trials and searches are last
         self.assertEqual([one for one in page.evaluate("said") if one[0].startswith("Running")], [[f"Running {label}, {i} of 7.", False, False] for i, label in enumerate(labels, 1)])
         self.assertEqual(page.evaluate("drawn").count(6), 1)  # what is fast does not wait for it
         self.assertEqual(page.evaluate("drawn")[-1], 7)
