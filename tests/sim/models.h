@@ -4,6 +4,7 @@
 
 #include <initializer_list>
 #include <string>
+#include <vector>
 
 #include "profiler/profile/profile.h"
 #include "sim/cost/check_layout.h"
@@ -33,6 +34,22 @@ struct Models {
   LayerCosts costs;
   MemoryModel memory;
 };
+
+// The ops of this name in a layer's forward or backward pass.
+inline std::vector<Op> ops_of_pass(const Models& models, LayerKind kind, std::int64_t tokens, bool backward,
+                                   OpName name) {
+  OpList before, after;
+  RangeUse use;
+  if (backward)
+    models.costs.layers.backward(kind, tokens, before, after, use);
+  else
+    models.costs.layers.forward(kind, tokens, before, after, use);
+  std::vector<Op> ops;
+  for (const OpList* list : {&before, &after})
+    for (const Op& op : list->ops())
+      if (op.name == name) ops.push_back(op);
+  return ops;
+}
 
 // A model so small that its parameters and bytes are sums to do by hand.
 inline ModelShape model_of(int layers) {

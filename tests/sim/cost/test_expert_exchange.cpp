@@ -86,16 +86,9 @@ TEST_CASE("A layer exchanges there and back in both passes, FP8 on the first way
   framework.dispatch_bytes = 1;
   const Models models(builtin_model("deepseek-v2"), experts_on(8), framework);
   for (const bool backward : {false, true}) {
-    OpList before, after;
-    RangeUse use;
-    if (backward)
-      models.costs.layers.backward(LayerKind::moe, 4096, before, after, use);
-    else
-      models.costs.layers.forward(LayerKind::moe, 4096, before, after, use);
     std::vector<double> bytes;
-    for (const OpList* list : {&before, &after})
-      for (const Op& op : list->ops())
-        if (op.name == OpName::ep_all_to_all) bytes.push_back(op.bytes);
+    for (const Op& op : ops_of_pass(models, LayerKind::moe, 4096, backward, OpName::ep_all_to_all))
+      bytes.push_back(op.bytes);
     CHECK(bytes == std::vector<double>{4096.0 * 6 * 5120, 4096.0 * 6 * 5120 * 2});
   }
 }
@@ -108,16 +101,9 @@ TEST_CASE("A library's own loop over experts leaves their bias to the framework,
     framework.expert_streams = streams;
     const Models models(builtin_model("gpt-oss-20b"), experts_on(4), framework);
     for (const bool backward : {false, true}) {
-      OpList before, after;
-      RangeUse use;
-      if (backward)
-        models.costs.layers.backward(LayerKind::moe, 4, before, after, use);
-      else
-        models.costs.layers.forward(LayerKind::moe, 4, before, after, use);
       std::vector<std::pair<double, std::uint32_t>> biases;
-      for (const OpList* list : {&before, &after})
-        for (const Op& op : list->ops())
-          if (op.name == OpName::expert_bias) biases.emplace_back(op.bytes, op.launches);
+      for (const Op& op : ops_of_pass(models, LayerKind::moe, 4, backward, OpName::expert_bias))
+        biases.emplace_back(op.bytes, op.launches);
       if (streams == 0)
         CHECK(biases.empty());
       else

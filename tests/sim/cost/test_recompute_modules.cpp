@@ -198,20 +198,11 @@ TEST_CASE("torchao casts operands by kernels of their own, and what it gathers t
   layout.precision = Precision::fp8;
   FrameworkOptions framework;
   framework.linear_layers = LinearLayers::torch;
-  const auto bytes_of = [&](const OpList& list, OpName name) {
-    double sum = 0;
-    for (const Op& op : list.ops()) sum += op.name == name ? op.bytes : 0;
-    return sum;
-  };
   const auto both = [&](bool back, OpName name) {
     const Models models(builtin_model("llama3.1-8b"), layout, framework);
-    OpList before, after;
-    RangeUse use;
-    if (back)
-      models.costs.layers.backward(LayerKind::dense, 1000, before, after, use);
-    else
-      models.costs.layers.forward(LayerKind::dense, 1000, before, after, use);
-    return bytes_of(before, name) + bytes_of(after, name);
+    double bytes = 0;
+    for (const Op& op : ops_of_pass(models, LayerKind::dense, 1000, back, name)) bytes += op.bytes;
+    return bytes;
   };
   // 5 bytes of each element, 7 where no row op has found its largest value: attention's output and weights.
   const double weights = 4096.0 * (4096 + 2 * 1024 + 4096 + 3 * 14336);

@@ -43,6 +43,17 @@ Layout on(int tensor, int context, ContextComm form = ContextComm::all_gather) {
   return layout;
 }
 
+// What a CP group of `ranks` exchanges when each of them has 1,024 tokens.
+ContextExchanges exchanges_of(const Models& models, int ranks) {
+  ContextExchanges exchanges;
+  RangeUse use;
+  ExchangedTokens tokens;
+  tokens.distributed = std::int64_t{1024} * ranks;
+  tokens.fullest = 1024;
+  kRecurrenceForm.exchange(models.costs, tokens, context_group(models.costs, ranks), exchanges, use);
+  return exchanges;
+}
+
 double bytes_in(std::span<const Op> ops, OpName name) {
   double sum = 0;
   for (const Op& op : ops) sum += op.name == name ? op.bytes : 0;
@@ -95,12 +106,7 @@ TEST_CASE("Ranks of a CP group share its heads, equally, in any form of the atte
 
 TEST_CASE("Its all-to-alls send a rank's projected inputs and bring its results back") {
   const Models models(hybrid_model(), on(2, 4));
-  ContextExchanges exchanges;
-  RangeUse use;
-  ExchangedTokens tokens;
-  tokens.distributed = 4096;
-  tokens.fullest = 1024;
-  kRecurrenceForm.exchange(models.costs, tokens, context_group(models.costs, 4), exchanges, use);
+  const ContextExchanges exchanges = exchanges_of(models, 4);
   // A TP rank's q, k, v, gate, decay and beta: 8 x 128 twice, 16 x 128 twice, 16 twice; in bf16.
   CHECK(exchanges.forward[0].bytes == 1024 * 2 * (2 * 1024 + 2 * 2048 + 2 * 16));
   CHECK(exchanges.forward[1].bytes == 1024 * 2 * 2048);
@@ -111,19 +117,13 @@ TEST_CASE("Keys are replicated where a CP group has more ranks than they have he
   ModelShape m = hybrid_model(Recurrence::mamba2);
   m.recurrence->key_heads = 2;
   const Models models(m, on(1, 8)), alone(m, Layout{});
-  ContextExchanges exchanges;
-  RangeUse use;
-  ExchangedTokens tokens;
-  tokens.distributed = 8192;
-  tokens.fullest = 1024;
-  kRecurrenceForm.exchange(models.costs, tokens, context_group(models.costs, 8), exchanges, use);
   // x and the gate: 32 x 128 each. B and C: a replica of 128 for each of the 8 ranks. 32 steps.
-  CHECK(exchanges.forward[0].bytes == 1024 * 2 * (2 * 4096 + 2 * 8 * 128 + 32));
+  CHECK(exchanges_of(models, 8).forward[0].bytes == 1024 * 2 * (2 * 4096 + 2 * 8 * 128 + 32));
   // In a group of four there are four replicas.
-  kRecurrenceForm.exchange(models.costs, tokens, context_group(models.costs, 4), exchanges, use);
-  CHECK(exchanges.forward[0].bytes == 1024 * 2 * (2 * 4096 + 2 * 4 * 128 + 32));
+  CHECK(exchanges_of(models, 4).forward[0].bytes == 1024 * 2 * (2 * 4096 + 2 * 4 * 128 + 32));
   const auto convolved = [&](const Models& of) {
     OpList before, after;
+    RangeUse use;
     of.costs.layers.forward(LayerKind::recurrent_dense, 1024, before, after, use);
     return bytes_in(before.ops(), OpName::convolution);
   };
