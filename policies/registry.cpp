@@ -167,18 +167,17 @@ constexpr Policy costing_flops(Policy policy) {
   return policy;
 }
 
+constexpr Policy solving(Policy policy) {
+  policy.solves = true;
+  return policy;
+}
+
 // It takes the bucket with which the simpler policies are fastest.
 constexpr Policy skrull_solved(Policy policy) {
   policy.plan = plan_skrull_solver;
   policy.hard_limit = skrull_solver_hard_limit;
   policy.streams = false;
-  policy.solves = true;
-  return policy;
-}
-
-constexpr Policy solving(Policy policy) {
-  policy.solves = true;
-  return policy;
+  return solving(policy);
 }
 
 constexpr Policy searching(Policy policy, const OptionSearch& search) {
