@@ -58,7 +58,8 @@ function sweepFigure(sweep) {
   const { labels, keys, valuesOf } = sweep;
   const views = [["lines", "Lines, one per policy"], ["map", "Map over two keys"], ["parallel", "Parallel coordinates"]].slice(0, Math.min(3, keys.length));
   const parent = section("sweep", "Over the swept keys",
-    keys.length > 1 ? "A cell of the map has the fastest policy and its tokens/s/GPU, simulated. It is pale, with a question mark, where that policy is tied with another." : "Where lines of tokens/s/GPU cross, another policy wins.",
+    "Where lines of tokens/s/GPU cross, another policy wins.",
+    keys.length > 1 ? "A cell of the map has the fastest policy and its tokens/s/GPU, simulated. It is pale, with a question mark, where that policy is tied with another." : "",
     flatness(sweep),
     sweep.cases.some((one) => one.rows.some((row) => !isNumber(row.tokens_per_second_per_gpu))) ? "Where a line has a gap, a × on the axis says why, as the table does." : "");
   const longest = keys.slice().sort((a, b) => valuesOf(b).length - valuesOf(a).length);
