@@ -107,7 +107,7 @@ void SpaceFacts::bound_layout(const Study& study, std::uint32_t layout, LayoutFa
   // Bounds of a row without Skrull's placements hold for those with them: exchanges are excluded.
   const PolicyRun& row = study.policies.front();
   const StepBound bound(models, row, true, least_costs(layout).of(models.costs));
-  // Of a row with its own recompute; without repeated parts of layers the same costs.
+  // The bound of a row with its own recompute differs only where the layout repeats parts of layers.
   std::optional<RunModels> other_models;
   std::optional<StepBound> other_bound;
   if (study.layout.recompute == Recompute::selective || study.layout.recompute == Recompute::modules) {

@@ -42,7 +42,7 @@ class SpaceFacts {
   // The row that the search tries first on layouts.
   [[nodiscard]] std::uint32_t probe() const { return probe_; }
   [[nodiscard]] const RowFacts& row(std::uint32_t row) const { return rows_[row]; }
-  // The functions below are of priced layouts.
+  // The functions below need layouts that are priced.
   [[nodiscard]] const LayoutFacts& layout(std::uint32_t layout) const { return layouts_[layout]; }
   [[nodiscard]] const std::vector<LayoutFacts>& layouts() const { return layouts_; }
   // Layouts whose states fit, by their estimates; none before they are priced.

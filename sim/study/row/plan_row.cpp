@@ -231,6 +231,7 @@ PlannedRow pack_row(StudyRow& row, const PlanPrices& prices, const StepSink* sin
   const auto begin = std::chrono::steady_clock::now();
   search_options({padded, row.run.pack, *row.workload}, padding.prices(prices), row.run, planned.notes);
   const std::chrono::duration<double, std::milli> spent = std::chrono::steady_clock::now() - begin;
+  // Groups choose how many layers to recompute by their memory, as HBP does. Full recompute leaves no choice.
   if (searches && row.run.policy().derives == Derives::groups && row.models != nullptr &&
       row.models->layout.recompute != Recompute::full)
     row.run.recompute_chosen = true;
