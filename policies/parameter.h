@@ -150,7 +150,7 @@ inline constexpr PackParameter kOversize = parameter::choice<&PackOptions::overs
     "What happens to a document above the policy's limit; error: the row is refused; drop: it is dropped; "
     "truncate: the tokens above are; split: it is cut into documents of the limit");
 inline constexpr PackParameter kSeed =
-    parameter::integer<&PackOptions::seed>("seed", 0, INT64_MAX, "Of shuffles");
+    parameter::integer<&PackOptions::seed>("seed", 0, INT64_MAX, "Seed of shuffles");
 inline constexpr PackParameter kShuffle =
     parameter::flag<&PackOptions::shuffle>("shuffle", "false keeps data order, and packs as created");
 
@@ -196,7 +196,7 @@ inline constexpr PackParameter kStrictKeep = parameter::flag<&PackOptions::stric
 inline constexpr PackParameter kOfEveryPolicy[] = {
     parameter::choice<&PackOptions::order>(
         "order", kOrderNames,
-        "Of the micro-batches in a lane; as-packed: as the policy has them; "
+        "Order of the micro-batches in a lane; as-packed: as the policy has them; "
         "descending: most work first; bell: the most work in the middle"),
     parameter::flag<&PackOptions::verify>("verify", "Check the finished plan")};
 

@@ -42,7 +42,7 @@ void add_pack(CLI::App& program) {
   command.add_option("--context", options.context, "CP degree")
       ->check(CLI::Range(1, 1 << 16))
       ->capture_default_str();
-  command.add_option("--seed", options.seed, "Of shuffles and of a drawn trace")->capture_default_str();
+  command.add_option("--seed", options.seed, "Seed of shuffles and of a drawn trace")->capture_default_str();
   command.add_option("--cost", options.cost,
                      "quadratic, flops (needs --model) or profiled (needs --model, --profile)");
   command.add_option("--model", options.model, "Built-in name, or a Hugging Face config.json");
@@ -165,9 +165,9 @@ void add_trace_info(CLI::App& trace) {
   command.add_option("--column", options->column, "CSV column (name or index) or JSONL field");
   command.add_option("--input-format", options->input_format, "Overrides what the file looks like")
       ->capture_default_str();
-  add_size(command, "--context-window", options->context_window, "Of the profile by position")
+  add_size(command, "--context-window", options->context_window, "Context window of the profile by position")
       ->default_str("128K");
-  command.add_option("--bins", options->bins, "Of the profile by position")->capture_default_str();
+  command.add_option("--bins", options->bins, "Bins of the profile by position")->capture_default_str();
   add_format_option(command, options->format);
   command.callback([options] {
     bound_memory(default_memory_limit());
@@ -186,7 +186,7 @@ void add_trace_convert(CLI::App& trace) {
       ->delimiter(',');
   add_size(command, "--longest", options->longest, "Drop documents above so many tokens");
   command.add_option("--documents", options->documents, "Stop after so many (0: all)")->capture_default_str();
-  command.add_option("--seed", options->seed, "Of the mixture")->capture_default_str();
+  command.add_option("--seed", options->seed, "Seed of the mixture")->capture_default_str();
   command.add_option("--column", options->column, "CSV column (name or index) or JSONL field");
   command.add_option("--input-format", options->input_format, "Overrides what the files look like")
       ->capture_default_str();
@@ -204,7 +204,7 @@ void add_trace_synth(CLI::App& trace) {
   command.add_option("--distribution", options->distribution, "See `equipoise list traces`")->required();
   add_size(command, "--documents", options->documents, "How many lengths")
       ->default_str(std::to_string(options->documents));
-  command.add_option("--seed", options->seed, "Of the draws")->capture_default_str();
+  command.add_option("--seed", options->seed, "Seed of the draws")->capture_default_str();
   command.add_option("--out", options->out, "File to write; without it, one length a line");
   add_memory_option(command, options->max_memory_GB);
   command.callback([options] {

@@ -32,12 +32,13 @@ void add_profile(CLI::App& program, int& status) {
   command.add_option("--models", session.models, "GEMM shapes of these models only")->delimiter(',');
   command
       .add_option("--only", session.families,
-                  "Of attention, gemm, elementwise, copy, launch; under mpirun collective")
+                  "Some of attention, gemm, elementwise, copy, launch; under mpirun collective")
       ->delimiter(',');
   command
       .add_option("--lengths", options->lengths, "Documents of packed mixes: a trace file or a distribution")
       ->capture_default_str();
-  command.add_option("--seed", session.seed, "Of the shapes that are drawn at random")->capture_default_str();
+  command.add_option("--seed", session.seed, "Seed of the shapes that are drawn at random")
+      ->capture_default_str();
   command.add_flag("--quiet", session.quiet, "No progress");
   command.callback(
       [options, &status] { status = run_profile(*options, std::cout, std::cerr, stop_on_interrupt()); });

@@ -66,7 +66,7 @@ void add_rank_options(CLI::App& command, RankOptions& options) {
                   "Seconds that a rank may compute one op while others wait; then it hangs, and the run ends")
       ->check(CLI::Range(1.0, 1e9))
       ->capture_default_str();
-  command.add_option("--seed", options.seed, "Of weights and tokens")->capture_default_str();
+  command.add_option("--seed", options.seed, "Seed of weights and tokens")->capture_default_str();
   add_memory_option(command, options.max_memory_GB);
   add_format_option(command, options.format, "table or json");
   command.add_flag("--quiet", options.quiet, "No progress on stderr");
@@ -155,7 +155,7 @@ void add_study(CLI::App& program, int& status) {
   command.add_option("--out", options->out, "Folder for " + joined(files) + ", timelines");
   command.add_option("--shard", options->shard,
                      "i/n: only every n-th case of the sweep, from case i (0 is the first); see merge");
-  command.add_flag("--resume", options->resume, "Of a sweep: skip the cases that --out has finished");
+  command.add_flag("--resume", options->resume, "Skip the cases of a sweep that --out has finished");
   command.add_option("--fidelity", options->fidelity, "stage or op")->capture_default_str();
   command.add_flag("--no-fold-tp", options->no_fold_tp, "op: every GPU its own tasks, not one per TP group");
   command.add_flag("--contention", options->contention, "op: flows that share links share their bandwidth");

@@ -29,8 +29,9 @@ struct LeastCosts {
 // search takes longer.
 LeastCosts least_costs(const LayerCosts& costs, double near);
 
-// Of the layouts of one model, framework and network: their degrees of CP, PP and DP, the layers that they
-// recompute and how K and V travel say nothing of a layer's local ops, so that thousands share a few.
+// Keeps the least costs of the layouts of one model, framework and network. Degrees of CP, PP and DP,
+// recomputed layers and the way K and V travel do not change a layer's local ops, so thousands of layouts
+// share a few.
 class SharedLeastCosts {
  public:
   explicit SharedLeastCosts(double near) : near_(near) {}

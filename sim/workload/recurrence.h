@@ -6,8 +6,8 @@
 // chunks by matrix products: inside a chunk as attention without a softmax, and from chunk to chunk by the
 // state. A document begins with an empty state, so that nothing grows with the square of its length.
 //
-// Of a layer's input come q, k and v, which a short causal convolution smooths, numbers for decay and beta,
-// and a gate, which scales the normed output before its projection.
+// A layer projects its input to q, k and v, which a short causal convolution smooths, to numbers for decay
+// and beta, and to a gate, which scales the normed output before its projection.
 #pragma once
 
 #include <algorithm>

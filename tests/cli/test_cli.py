@@ -136,7 +136,7 @@ class Explain(Case):
         self.assertEqual(self.ok("explain", "chunkflow.chunk-size"), "chunkflow.chunk_size, option of chunkflow: chunkflow: tokens of a chunk; auto: the fastest that fits of "
                          "1/16, 1/8 .. 1 window; 8K by default, auto in a study whose row has no keep either\n"
                          "  values: 1 .. 2147483648\n  default: 8192\n  source: ChunkFlow Alg. 1, arXiv 2503.02356\n")
-        self.assertEqual(self.ok("explain", "cluster.network.nic_GBps"), "cluster.network.nic_GBps, key of a study: Of one GPU's NIC, one "
+        self.assertEqual(self.ok("explain", "cluster.network.nic_GBps"), "cluster.network.nic_GBps, key of a study: Rate of one GPU's NIC, one "
                          "direction; the profile's by default\n  values: 0.001 .. 1000000\n  unit: GB/s\n")
         self.assertEqual(self.ok("explain", "step s"), "step_seconds, column of a result: mean of the full steps\n  unit: s\n")
         self.assertEqual(self.ok("explain", "policies.0.queues"), self.ok("explain", "queues"))

@@ -67,10 +67,10 @@ constexpr Key<Framework> kFrameworkKeys[] = {
         "group's whole context on every rank")
         .acting("with all-gather, group-cast or disaggregated context parallelism", acts::gathers_keys),
     integer<&FrameworkOptions::gradient_bytes>("gradient_bytes", 2, 4,
-                                               "Of a gradient element in the reduction"),
+                                               "Size of a gradient element in the reduction"),
     number<&FrameworkOptions::optimizer_bytes>(
         "optimizer_bytes", 1, 32,
-        "Of a parameter's optimizer states: 12 for an fp32 master weight and two fp32 moments"),
+        "Size of a parameter's optimizer states: 12 for an fp32 master weight and two fp32 moments"),
     number<&FrameworkOptions::gradient_copy_bytes>(
         "gradient_copy_bytes", 0, 4,
         "Held of a gradient element besides gradient_bytes: 2 where bf16 gradients stay next to an fp32 "

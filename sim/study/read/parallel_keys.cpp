@@ -107,11 +107,12 @@ constexpr Key<Layout> kParallelKeys[] = {
         .noting(note_activation_offload),
     number<&Layout::host_link_GBps>(
         "host_link_GBps", 0.1, 10000,
-        "Of a GPU's link to its host, each way; 50 by default, what PCIe 5 x16 achieves")
+        "Rate of a GPU's link to its host, each way; 50 by default, what PCIe 5 x16 achieves")
         .acting("with parallel.optimizer_offload or activation_offload above 0", acts::uses_host_link),
-    number<&Layout::host_memory_GBps>("host_memory_GBps", 0.1, 10000,
-                                      "Of the host's memory while it updates states, a GPU's share; 35 by "
-                                      "default: half of 16 channels of DDR5-4800 over 8 GPUs")
+    number<&Layout::host_memory_GBps>(
+        "host_memory_GBps", 0.1, 10000,
+        "Rate of the host's memory while it updates states, a GPU's share; 35 by "
+        "default: half of 16 channels of DDR5-4800 over 8 GPUs")
         .acting("with parallel.optimizer_offload above 0", acts::offloads),
     text<&Layout::order>("order", "Rank order from the innermost axis; tp-cp-ep-dp-pp by default"),
 };

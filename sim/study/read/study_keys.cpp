@@ -53,7 +53,7 @@ constexpr Key<TraceSource> kTraceKeys[] = {
         .acting("with a file of columns: .csv, .tsv, .jsonl, .ndjson", acts::has_columns),
     integer<&TraceSource::documents>("documents", 1, kMostDocuments,
                                      "At most this many; as many as the study needs by default"),
-    integer<&TraceSource::seed>("seed", 0, INT64_MAX, "Of a drawn trace, and of shuffle")
+    integer<&TraceSource::seed>("seed", 0, INT64_MAX, "Seed of a drawn trace, and of shuffle")
         .acting("with a distribution, a mixture of several or shuffle", acts::draws),
     flag<&TraceSource::shuffle>("shuffle", "Documents of a file come in an order that seed draws")
         .acting("with a file", acts::has_files),
@@ -99,11 +99,11 @@ constexpr Key<MlaShape> kMlaKeys[] = {
                                "Rank of the compressed queries; without it they are projected directly"),
     integer<&MlaShape::kv_lora>("kv_lora", 1, 1 << 24, "Rank of the compressed keys and values")
         .must_be("a size"),
-    integer<&MlaShape::nope_dim>("nope_dim", 1, 1 << 16, "Of a head's query and key, without position")
+    integer<&MlaShape::nope_dim>("nope_dim", 1, 1 << 16, "Size of a head's query and key, without position")
         .must_be("a size"),
-    integer<&MlaShape::rope_dim>("rope_dim", 1, 1 << 16, "Of a head's query and key, rotary")
+    integer<&MlaShape::rope_dim>("rope_dim", 1, 1 << 16, "Size of a head's query and key, rotary")
         .must_be("a size"),
-    integer<&MlaShape::v_dim>("v_dim", 1, 1 << 16, "Of a head's value").must_be("a size"),
+    integer<&MlaShape::v_dim>("v_dim", 1, 1 << 16, "Size of a head's value").must_be("a size"),
 };
 
 ordered_json pattern_schema() {
@@ -125,7 +125,7 @@ constexpr Key<ModelShape> kShapeKeys[] = {
                                          "Keys up to its own that a query sees; without it all"),
     other<ModelShape>(
         "sliding_window_pattern", pattern_schema,
-        "Of so many layers the last sees everything, the others the window; without it all layers slide"),
+        "The last of so many layers sees everything, the others the window; without it all layers slide"),
     flag<&ModelShape::chunked>(
         "chunked_attention",
         "The window is a chunk: documents are cut every so many tokens, and a query sees "
@@ -178,12 +178,12 @@ ordered_json frozen_schema() {
 
 constexpr Key<Cluster> kNetworkKeys[] = {
     number<&Cluster::network, &NetworkRates::nic_GBps>(
-        "nic_GBps", 0.001, 1e6, "Of one GPU's NIC, one direction; the profile's by default"),
+        "nic_GBps", 0.001, 1e6, "Rate of one GPU's NIC, one direction; the profile's by default"),
     text<&Cluster::network, &NetworkRates::name>("name", "Which of the profile's fitted networks"),
     choice<&Cluster::wiring>("topology", kWiringNames,
                              "Wiring of nodes and switches; rail: the k-th GPUs of all nodes share leaf "
                              "switches; fat-tree: all GPUs of a node share one"),
-    number<&Cluster::oversubscription>("oversubscription", 1, 1000, "Of the uplinks")
+    number<&Cluster::oversubscription>("oversubscription", 1, 1000, "Oversubscription of the uplinks")
         .noting(note_oversubscription),
 };
 
@@ -210,7 +210,7 @@ constexpr Key<Cluster> kClusterKeys[] = {
                             "as many as the layout has by default"),
     integer<&Cluster::gpus_per_node>("gpus_per_node", 1, 1024, "The profile's by default"),
     other<Cluster>("network", schema_of<network_keys>, "Between nodes"),
-    number<&Cluster::memory_GB>("memory_GB", 0.001, 1e9, "Of a GPU, instead of the profile's"),
+    number<&Cluster::memory_GB>("memory_GB", 0.001, 1e9, "Memory of a GPU, instead of the profile's"),
     number<&Cluster::memory_headroom>(
         "memory_headroom", 0, 0.999,
         "Share of a GPU's memory that stays free, in addition to the framework's reserve, wherever the "
@@ -299,9 +299,10 @@ constexpr Key<PolicyRun> kPolicyKeys[] = {
                      "plan: which of the file's plans, by its name or its policy; the only one by default"),
     text<&PolicyRun::label>("label", "How the row is called; the name by default"),
     text<&PolicyRun::shard>("shard", "Sharding rule; per-sequence by default"),
-    text<&PolicyRun::schedule>("schedule",
-                               "Of the pipeline; the study's by default; auto: the fastest that fits of "
-                               "the study's, seq1f1b and state-aware-1f1b"),
+    text<&PolicyRun::schedule>(
+        "schedule",
+        "Schedule of the pipeline; the study's by default; auto: the fastest that fits of "
+        "the study's, seq1f1b and state-aware-1f1b"),
     integer<&PolicyRun::virtual_pipeline>(
         "virtual_pipeline", 1, kMostGpus,
         "Model chunks of a pipeline rank; the layout's by default, 1 where the row's schedule takes no more; "
@@ -370,8 +371,9 @@ constexpr Key<Study> kStudyKeys[] = {
     other<Study>("parallel", schema_of<parallel_keys>,
                  "The layout: GPUs = tensor x context x pipeline x data"),
     other<Study>("batch", schema_of<batch_keys>, "The shape of a step"),
-    choice<&Study::layout, &Layout::precision>("precision", kPrecisionNames,
-                                               "Of GEMMs; bf16: all; fp8: those of layers, the head in bf16"),
+    choice<&Study::layout, &Layout::precision>(
+        "precision", kPrecisionNames,
+        "Precision of GEMMs; bf16: all; fp8: those of layers, the head in bf16"),
     other<Study>("framework", framework_schema,
                  "A preset (`equipoise list frameworks`; megatron by default), the path of a file made by "
                  "`equipoise fit --steps`, or an object with a preset and what differs from it"),

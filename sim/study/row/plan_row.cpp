@@ -112,7 +112,7 @@ class Checkpoints {
         if (!lane.micro_batches.empty()) choose(lane);
   }
 
-  // Of all layers of all micro-batches.
+  // The recomputed share of all layers of all micro-batches.
   [[nodiscard]] double share() const { return recomputed_ / std::max(1.0, all_); }
 
  private:
