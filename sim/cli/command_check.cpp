@@ -148,6 +148,13 @@ std::string changes_csv(const std::vector<PolicyChange>& changes) {
   return text;
 }
 
+// With --update both are written, and the second would replace the first.
+void require_two_files(const CheckOptions& options) {
+  if (options.update && !options.junit.empty() &&
+      std::filesystem::weakly_canonical(options.junit) == std::filesystem::weakly_canonical(options.expect))
+    throw UserError("--junit: expected another file than --expect's, found ", options.junit);
+}
+
 void write_junit(const std::string& path, const SavedResult& found,
                  const std::vector<PolicyChange>& changes) {
   std::vector<JunitCase> cases;
@@ -167,6 +174,7 @@ void warn_of_unguarded(const SavedResult& expectation, std::ostream& log) {
 
 int run_check_command(const CheckOptions& options, std::ostream& out, std::ostream& log,
                       const std::atomic<bool>& stop) {
+  require_two_files(options);
   const std::vector<Guard> guards = guards_of(options);
   const std::optional<SavedResult> before = expected_of(options);
   const Study study = possible_study(options.file, options.set);

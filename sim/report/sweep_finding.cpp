@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string_view>
@@ -26,16 +27,18 @@ std::pair<std::string, std::string> key_and_value(const std::string& assignment)
   return {assignment.substr(0, equals), assignment.substr(std::min(assignment.size(), equals + 1))};
 }
 
+struct KeyName {
+  std::string_view key;
+  std::string name, unit;
+};
 // "CP" of parallel.context, else the key's last part.
-std::string name_of_key(const std::string& key) {
-  constexpr std::pair<std::string_view, const char*> kDegrees[] = {{"parallel.tensor", "TP"},
-                                                                   {"parallel.context", "CP"},
-                                                                   {"parallel.pipeline", "PP"},
-                                                                   {"parallel.data", "DP"},
-                                                                   {"parallel.expert", "EP"}};
-  for (const auto& [degree, name] : kDegrees)
-    if (key == degree) return name;
-  return key.substr(key.rfind('.') + 1);
+KeyName name_of_key(const std::string& key) {
+  static const KeyName kNames[] = {
+      {"parallel.tensor", "TP", ""},   {"parallel.context", "CP", ""},
+      {"parallel.pipeline", "PP", ""}, {"parallel.data", "DP", ""},
+      {"parallel.expert", "EP", ""},   {"cluster.network.nic_GBps", "NIC", " GB/s"}};
+  const auto known = std::ranges::find(kNames, key, &KeyName::key);
+  return known != std::end(kNames) ? *known : KeyName{key, key.substr(key.rfind('.') + 1), ""};
 }
 
 // The value of the key in this place that moves the rate most; none where nothing can be compared.
@@ -69,9 +72,10 @@ std::string range_text(double low, double high, int digits) {
 }
 
 // "CP 4 costs 31 to 41 % a GPU against CP 1".
-std::string effect_text(const std::string& name, const Effect& effect) {
+std::string effect_text(const KeyName& key, const Effect& effect) {
   const int digits = effect.size() < 0.1 ? 1 : 0;
-  const std::string subject = name + " " + effect.value, against = " a GPU against " + effect.against;
+  const std::string subject = key.name + " " + effect.value + key.unit,
+                    against = " a GPU against " + effect.against;
   if (effect.low >= 0) return subject + " adds " + range_text(effect.low, effect.high, digits) + against;
   if (effect.high <= 0) return subject + " costs " + range_text(-effect.high, -effect.low, digits) + against;
   return subject + " costs up to " + fixed(-100 * effect.low, digits) + " % and adds up to " +
@@ -80,8 +84,9 @@ std::string effect_text(const std::string& name, const Effect& effect) {
 
 }  // namespace
 
-std::string sweep_finding(const std::vector<SweptCase>& cases) {
-  std::vector<std::pair<std::string, Effect>> effects;
+std::string sweep_finding(std::vector<SweptCase> cases) {
+  if (std::ranges::any_of(cases, &SweptCase::runs)) std::erase_if(cases, std::not_fn(&SweptCase::runs));
+  std::vector<std::pair<KeyName, Effect>> effects;
   for (std::size_t place = 0; !cases.empty() && place < cases.front().assignments.size(); ++place)
     if (const std::optional<Effect> effect = largest_effect(cases, place))
       effects.emplace_back(name_of_key(key_and_value(cases.front().assignments[place]).first), *effect);
@@ -89,7 +94,7 @@ std::string sweep_finding(const std::vector<SweptCase>& cases) {
   std::ranges::stable_sort(effects, std::ranges::greater{}, [](const auto& e) { return e.second.size(); });
   const auto is_flat = [](const auto& e) { return e.second.size() < kFlat; };
   if (is_flat(effects.front()))
-    return all_joined(effects, " and ", [](const auto& e) { return e.first; }) +
+    return all_joined(effects, " and ", [](const auto& e) { return e.first.name; }) +
            (effects.size() == 1 ? " moves" : " move") + " tokens/s/GPU by less than 1 %";
   std::erase_if(effects, is_flat);
   if (std::ssize(effects) > kMostKeys) effects.erase(effects.begin() + kMostKeys, effects.end());

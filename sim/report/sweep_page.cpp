@@ -40,6 +40,7 @@ json case_of_page(const std::vector<std::string>& assignments, const std::string
           {"baseline", study.baseline},
           {"gpus", study.layout.gpus()},
           {"winner", standing.first != nullptr ? json(standing.first->run.label) : json(nullptr)},
+          {"runs", standing.fastest_any_delay != nullptr},
           {"notes", notes_of(study, result)},
           {"significant", standing.is_decided()},
           {"rows", std::move(rows)}};
@@ -53,7 +54,7 @@ void SweepPage::add(const json& one) {
   run_ += runs ? 1 : 0;
   for (const json& row : one.at("rows"))
     if (row.at("label") == one.at("winner"))
-      ran_.push_back({one.at("assignments"), row.at("tokens_per_second_per_gpu")});
+      ran_.push_back({one.at("assignments"), row.at("tokens_per_second_per_gpu"), one.at("runs")});
   if (runs && one.at("significant").get<bool>()) {
     const std::string label = one["winner"];
     auto known = std::ranges::find_if(wins_, [&](const auto& w) { return w.first == label; });

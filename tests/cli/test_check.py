@@ -88,6 +88,11 @@ class Check(Case):
         self.assertEqual(lines[0], "policy,metric,expected,found,change,moved,problem")
         self.assertEqual(len(lines), 4)
 
+    def test_two_outputs_are_two_files(self):
+        both = self.folder / "both"
+        self.refused("check", self.study, "--expect", both, "--update", "--junit", self.folder / "." / "both", says=["--junit", "both"])
+        self.assertFalse(both.exists())
+
     def test_update_accepts(self):
         def gone(expectation):
             del expectation["policies"][1]

@@ -59,7 +59,8 @@ function sweepFigure(sweep) {
   const views = [["lines", "Lines, one per policy"], ["map", "Map over two keys"], ["parallel", "Parallel coordinates"]].slice(0, Math.min(3, keys.length));
   const parent = section("sweep", "Over the swept keys",
     "Where lines of tokens/s/GPU cross, another policy wins.",
-    keys.length > 1 ? "A cell of the map has the fastest policy and its tokens/s/GPU, simulated. It is pale, with a question mark, where that policy is tied with another." : "",
+    keys.length > 1 ? "A cell of the map has the fastest policy that the framework runs, and its tokens/s/GPU, simulated. It is pale, with a question mark, where that policy is tied with another." : "",
+    keys.length > 1 && sweep.cases.some((one) => one.winner && !one.runs) ? "A star marks a policy that the framework does not run: it runs none of that case." : "",
     flatness(sweep),
     sweep.cases.some((one) => one.rows.some((row) => !isNumber(row.tokens_per_second_per_gpu))) ? "Where a line has a gap, a × on the axis says why, as the table does." : "");
   const longest = keys.slice().sort((a, b) => valuesOf(b).length - valuesOf(a).length);
@@ -180,8 +181,9 @@ function sweepMap(host, width, sweep, state) {
     if (!row) return { ...place, text: ["none", "runs"], lines: [where, ...one.rows.map((r) => `${r.label}: ${r.status}${r.reason ? `: ${r.reason}` : ""}`)] };
     if (!state.policy) {
       const own = cssColour(colourOf(one.winner).slice(4, -1));
-      return { ...place, fill: own, pale: !one.significant, end: one.significant ? "" : "?", text: [one.significant ? row.label : `${row.label}?`, whole(row.tokens_per_second_per_gpu)],
-        lines: [...rowLines(row, where), one.significant ? "fastest" : "tied with another, or too few batches ran"] };
+      const end = (one.runs ? "" : "*") + (one.significant ? "" : "?");
+      return { ...place, fill: own, pale: !one.significant, end, text: [row.label + end, whole(row.tokens_per_second_per_gpu)],
+        lines: [...rowLines(row, where), one.significant ? "fastest" : "tied with another, or too few batches ran", one.runs ? "" : "the framework does not run it"] };
     }
     const value = row[state.metric];
     return { ...place, fill: isNumber(value) ? heat(high > low ? (value - low) / (high - low) : 1) : null, text: [isNumber(value) ? metricText(state.metric, value) : row.status], lines: rowLines(row, where) };
