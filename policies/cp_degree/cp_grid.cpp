@@ -3,13 +3,19 @@
 #include <algorithm>
 #include <bit>
 #include <string>
+#include <utility>
 
 #include "policies/base/error.h"
 #include "policies/base/text.h"
+#include "policies/degrees.h"
 #include "policies/packing/skrull.h"
 #include "policies/steps.h"
 
 namespace equipoise {
+
+void offer_degrees(std::vector<int> of_heads, PackOptions& options) {
+  options.of<CpGridOptions>().of_heads = std::move(of_heads);
+}
 
 CpGrid CpGrid::of(const PackOptions& options) {
   const std::int64_t gpus = grid_gpus(options);

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "policies/cp_degree/cp_grid.h"
+#include "policies/degrees.h"
 #include "policies/steps.h"
 #include "sim/cost/context_exchange/context_form.h"
 #include "sim/study/read/naming.h"
@@ -18,13 +18,13 @@ static PolicyRun with_batch(PolicyRun run, const DocumentSet& documents) {
 }
 
 // Tells a policy that chooses CP degrees which of them the model's heads refuse, if any.
-static void offer_degrees(const RunModels& models, PolicyRun& run) {
+static void offer_degrees_of_heads(const RunModels& models, PolicyRun& run) {
   if (!run.policy().chooses_degrees) return;
   std::vector<int> suitable;
   for (int degree = 1; degree <= run.pack.gpus; ++degree)
     if (heads_suit(models.costs.model(), models.layout, degree)) suitable.push_back(degree);
   const bool all = std::ssize(suitable) == run.pack.gpus;
-  run.pack.of<CpGridOptions>().of_heads = all ? std::vector<int>{} : std::move(suitable);
+  offer_degrees(all ? std::vector<int>{} : std::move(suitable), run.pack);
 }
 
 StudyRow::StudyRow(const Study& study, const StudyInputs& inputs, const PolicyRun& entry)
@@ -35,7 +35,7 @@ StudyRow::StudyRow(const Study& study, const StudyInputs& inputs, const PolicyRu
       models(naming(study.file, [&] {
         return std::make_shared<const RunModels>(study, layout_of(study, run), inputs.profile);
       })) {
-  offer_degrees(*models, run);
+  offer_degrees_of_heads(*models, run);
 }
 
 StudyRow::StudyRow(const Study& study, const DocumentSet& d, const Profile* profile, PolicyRun entry)
@@ -45,7 +45,7 @@ StudyRow::StudyRow(const Study& study, const DocumentSet& d, const Profile* prof
       schedule(schedule_policy_of(study, run)) {
   if (profile == nullptr) return;
   models = std::make_shared<const RunModels>(study, layout_of(study, run), *profile);
-  offer_degrees(*models, run);
+  offer_degrees_of_heads(*models, run);
 }
 
 void StudyRow::recompute_layers(int layers) {
