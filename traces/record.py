@@ -284,7 +284,8 @@ def texts_of_jsonl(path, field):
 # --- Tables ---------------------------------------------------------------------------------------------------------
 
 PACKED = {  # fields that tell where the documents of a row begin, as in traces/formats/packed_row.h
-    "lengths": ("seq_lengths", "seq_lens", "seqlens", "sequence_lengths"),
+    "lengths": ("seq_lengths", "seq_lens", "seqlens", "sequence_lengths", "document_lengths", "doc_lengths", "doc_lens",
+                "sample_lengths"),
     "borders": ("cu_seqlens", "cu_seqlens_q", "cu_seq_lens", "cu_seq_lens_q"),
     "starts": ("seq_start_id", "seq_start_ids"),
     "positions": ("position_ids", "input_pos", "inputs_position"),
@@ -340,6 +341,11 @@ def borders_of_row(row, tokens, where):
     if ends[:1] != [0] or None in ends or ends != sorted(ends) or (tokens is not None and ends[-1] > tokens):
         raise UserError(f"{where}: expected {kind} of documents that rise from 0 to at most {tokens} tokens, found {numbers[:20]}")
     padded = numbers if name in PADDED else None
+    if padded and padded[0] == 0 and "attention_mask" not in row:
+        zeros = next((place for place, number in enumerate(padded) if number), 0)
+        if zeros and 0 not in padded[zeros:]:
+            raise UserError(f"{where}: {name}: expected an attention_mask next to it, since the row begins with {zeros} zeros: "
+                            "they are padding, or a document that seq_idx would number")
     return [(begin, end) for begin, end in zip(ends, ends[1:]) if end > begin and not (padded and padded[begin] == 0)]
 
 

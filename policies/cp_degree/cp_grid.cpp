@@ -3,12 +3,19 @@
 #include <algorithm>
 #include <bit>
 #include <string>
+#include <utility>
 
 #include "policies/base/error.h"
+#include "policies/base/text.h"
+#include "policies/degrees.h"
 #include "policies/packing/skrull.h"
 #include "policies/steps.h"
 
 namespace equipoise {
+
+void offer_degrees(std::vector<int> of_heads, PackOptions& options) {
+  options.of<CpGridOptions>().of_heads = std::move(of_heads);
+}
 
 CpGrid CpGrid::of(const PackOptions& options) {
   const std::int64_t gpus = grid_gpus(options);
@@ -19,7 +26,12 @@ CpGrid CpGrid::of(const PackOptions& options) {
   const CpGridOptions& own = options.of<CpGridOptions>();
   const std::int64_t bucket = options.bucket_size;
   const std::int64_t most = own.max_degree > 0 ? std::min<std::int64_t>(own.max_degree, gpus) : gpus;
+  const std::vector<int>& of_heads = own.of_heads;
+  const auto heads_allow = [&](int degree) {
+    return of_heads.empty() || std::ranges::binary_search(of_heads, degree);
+  };
   grid.max_degree = static_cast<int>(std::bit_floor(static_cast<std::uint64_t>(most)));
+  while (grid.max_degree > 1 && !heads_allow(grid.max_degree)) grid.max_degree /= 2;
   if (own.min_degree > most)
     throw UserError("min_degree: expected 1 to ", most, " (GPUs of the DP x CP grid), found ",
                     own.min_degree);
@@ -27,6 +39,12 @@ CpGrid CpGrid::of(const PackOptions& options) {
   for (std::int64_t degree = 1; degree < most; degree = any ? degree + 1 : 2 * degree)
     if (degree >= own.min_degree) grid.degrees.push_back(static_cast<int>(degree));
   grid.degrees.push_back(static_cast<int>(most));
+  std::erase_if(grid.degrees, [&](int degree) { return !heads_allow(degree); });
+  if (grid.degrees.empty())
+    throw UserError("min_degree: expected a degree up to ", most,
+                    " that the model's heads allow and `degrees` has (allowed by the heads: ",
+                    all_joined(of_heads, ", ", [](int degree) { return std::to_string(degree); }),
+                    "), found ", own.min_degree);
   grid.align = static_cast<std::size_t>(own.align);
   grid.tokens_per_rank = own.tokens_per_rank > 0 ? own.tokens_per_rank
                          : bucket > 0            ? bucket

@@ -17,6 +17,7 @@ inline constexpr std::string_view kDegreesNames[] = {"powers-of-two", "any"};
 struct CpGridOptions {
   std::int64_t tokens_per_rank = 0;  // the most tokens of a rank; 0: bucket_size, else window / context
   int max_degree = 0;                // the largest CP group; 0: all GPUs
+  std::vector<int> of_heads = {};    // rising degrees that can share the model's heads; empty: all
   // Options of hybrid-cp and dynamic-cp.
   Degrees degrees = Degrees::powers_of_two;
   std::int64_t min_degree = 1;
@@ -41,12 +42,12 @@ inline constexpr PackParameter kFlexsp[] = {
 
 struct CpGrid {
   int gpus = 1;                      // GPUs of the DP x CP grid, since groups never span pipeline stages
-  int max_degree = 1;                // largest power of two that a group may have
+  int max_degree = 1;                // largest power of two that a group of flexsp may have
   std::int64_t tokens_per_rank = 1;
   int stages = 1;                    // pipeline stages
   // The rising degrees that a group of hybrid-cp or dynamic-cp may have. The last one is the whole grid (or
-  // max_degree), even if it is no power of two. A group takes it where no smaller degree holds a document or
-  // fits next to the other groups.
+  // max_degree), even if it is no power of two, unless the model's heads do not allow it. A group takes it
+  // where no smaller degree holds a document or fits next to the other groups.
   std::vector<int> degrees = {};
   std::size_t align = 1;  // a lane has a multiple of so many micro-batches, the last ones empty
 

@@ -238,8 +238,8 @@ bool all_digits(std::string_view word) {
 }
 
 // The length of what a launcher puts before a line of output: "[1,0]<stdout>:" (Open MPI), "[0] " (MPICH,
-// PBS) or "[rank0]: " (torchrun). "0: " (srun), "node-1: " (pdsh) or a time count only if nccl-tests' own
-// line follows.
+// PBS), "[rank0]: " (torchrun) or "2026-01-02T10:00:00Z " (kubectl logs --timestamps). "0: " (srun),
+// "node-1: " (pdsh) or a time count only if nccl-tests' own line follows.
 std::size_t prefix_of(std::string_view line) {
   if (line.starts_with('[')) {
     std::size_t end = line.find(']');
@@ -248,6 +248,10 @@ std::size_t prefix_of(std::string_view line) {
     if (line.substr(end).starts_with("<std")) end = std::min(line.find('>', end), line.size() - 1) + 1;
     return line.substr(end).starts_with(':') ? end + 1 : end;
   }
+  const std::string_view first = line.substr(0, line.find(' '));
+  if (first.size() < line.size() && first.ends_with('Z') &&
+      first.find('T') == std::string_view("2026-01-02").size())
+    return first.size() + 1;
   const std::size_t tag = line.find("<std");
   if (const std::size_t close = tag == std::string_view::npos ? tag : line.find(">:", tag);
       close != std::string_view::npos)

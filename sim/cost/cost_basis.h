@@ -40,6 +40,13 @@ struct CostBasis {
   }
   // Layers that attend to keys.
   [[nodiscard]] int attending_layers() const { return model.all_layers() - mixers[at(Mixer::recurrence)]; }
+  // Layers that attend to all keys up to a query's own.
+  [[nodiscard]] double share_attending_to_all() const {
+    return share_of(Mixer::attention) + share_of(Mixer::parallel);
+  }
+  [[nodiscard]] int recurring_layers() const {
+    return mixers[at(Mixer::recurrence)] + mixers[at(Mixer::parallel)];
+  }
   [[nodiscard]] bool torch_layers() const { return framework.linear_layers != LinearLayers::fused; }
   [[nodiscard]] bool casts_by_torchao() const { return torch_layers() && layout.precision == Precision::fp8; }
   // Whether ZeRO-3 gathers the weights of layers in FP8. That needs torchao's casts, and neither experts nor

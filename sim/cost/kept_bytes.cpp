@@ -38,13 +38,14 @@ double adapter_bytes(const ModelShape& m, LayerKind kind) {
 // (MambaSplitConv1dScanCombinedFn) repeats the convolution in the backward; FLA's delta rules keep its output
 // and each chunk's inverse, a row of it for each token and head. Kimi delta attention also keeps as many
 // products of q and k with decays (Aqk next to Akk), and what its two pairs of thin products have between
-// them.
+// them. A convolution without a state keeps its input, the product of k and v.
 double recurrence_bytes(const RecurrentShape& r) {
   const bool by_channel = r.facts().decays_by_channel;
   const double rows = as_double(r.heads) * as_double(kRecurrenceChunk);
   const double made = r.facts().delta ? as_double(r.mixed_width()) + (by_channel ? 2 : 1) * rows : 0;
   const double thin = by_channel ? 2.0 * r.value_dim : 0;
-  return kBf16Bytes * (as_double(r.projected_width()) + made + thin);
+  const double smoothed = r.facts().state ? 0 : as_double(r.smoothed_width());
+  return kBf16Bytes * (as_double(r.projected_width()) + made + thin + smoothed);
 }
 
 }  // namespace
@@ -52,7 +53,8 @@ double recurrence_bytes(const RecurrentShape& r) {
 double kept_bytes(const ModelShape& m, const Layout& layout, const FrameworkOptions& framework,
                   LayerKind kind) {
   const KeptBytes kept(layout, framework);
-  const bool sparse = is_moe(kind), recurs = mixer_of(kind) == Mixer::recurrence;
+  const bool sparse = is_moe(kind);
+  const Mixer mixer = mixer_of(kind);
   const int tensor = layout.tensor;
   const double t = tensor;
   const double h = as_double(m.hidden);
@@ -110,15 +112,17 @@ double kept_bytes(const ModelShape& m, const Layout& layout, const FrameworkOpti
   }
   const double attention =
       training.needs_input(WeightKind::proj) ? kept.attention : kBf16Bytes;  // needed by its own backward
-  const double others = norms + ffn + adapter_bytes(m, kind);
-  if (recurs) {
+  double kept_in_all = norms + ffn + adapter_bytes(m, kind);
+  if (recurs(mixer)) {
     const RecurrentShape of_rank = m.recurrence->of_rank(tensor);
-    return others + recurrence_bytes(of_rank.shared_out(layout.context)) +
-           (kBf16Bytes + attention) * as_double(of_rank.value_width());
+    kept_in_all += recurrence_bytes(of_rank.shared_out(layout.context)) +
+                   (kBf16Bytes + attention) * as_double(of_rank.value_width());
   }
+  if (!attends(mixer)) return kept_in_all;
   // A gate keeps its input and the product, which the output projection reads.
   const double gate = m.gated_attention ? 2 * kBf16Bytes * out_local : 0;
-  return others + kBf16Bytes * queries_and_keys + attention * out_local + gate + kFp32Bytes * m.heads / t;
+  return kept_in_all + kBf16Bytes * queries_and_keys + attention * out_local + gate +
+         kFp32Bytes * m.heads / t;
 }
 
 }  // namespace equipoise

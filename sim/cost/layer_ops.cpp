@@ -66,15 +66,18 @@ void LayerOps::push_latent_expansion(std::int64_t n, OpList& ops, RangeUse& use)
 void LayerOps::push_attention_gate(std::int64_t n, ElementwisePass pass, OpList& ops, RangeUse& use) const {
   if (!basis.model.gated_attention) return;
   const double moved = pass == ElementwisePass::forward ? 3 : 5;
-  const double elements = as_double(n) * as_double(mixed_width(Mixer::attention));
+  const double elements = as_double(n) * as_double(attended_width());
   ops.push(kernels.moves(OpName::activation, Elementwise::swiglu, moved * elements * basis.element_bytes, use,
                          pass));
 }
 
-std::int64_t LayerOps::mixed_width(Mixer mixer) const {
-  return mixer == Mixer::recurrence
-             ? recurrence.outputs()
-             : std::int64_t{basis.model.heads} * basis.model.value_dim() / basis.layout.tensor;
+void LayerOps::push_output(std::int64_t n, std::int64_t width, OpList& ops, RangeUse& use) const {
+  casts.push_quantize(WeightKind::proj, n, width, ops, use, false);
+  linear.push_row(OpName::out_gemm, n, basis.model.hidden, width, ops, use);
+}
+
+void LayerOps::push_output_gradients(std::int64_t n, std::int64_t width, OpList& ops, RangeUse& use) const {
+  linear.push_gradients(WeightKind::proj, n, basis.model.hidden, width, false, ops, use);
 }
 
 void LayerOps::forward(LayerKind kind, std::int64_t n, const ExpertArrivals& arriving, OpList& before,
@@ -93,20 +96,21 @@ void LayerOps::forward(LayerKind kind, std::int64_t n, const ExpertArrivals& arr
   before.push(rows.norm(row_bytes, ElementwisePass::forward, use));
   casts.push_weight_copies(kind, false, before, use);
   casts.push_input_cast(n, before, use);
-  const bool recurs = mixer_of(kind) == Mixer::recurrence;
-  if (recurs) {
+  const Mixer mixer = mixer_of(kind);
+  if (recurs(mixer)) {
     recurrence.push_inputs(n, before, use);
-    recurrence.push_output_norm(n, ElementwisePass::forward, after, use);
-  } else {
+    recurrence.push_output_gate(n, ElementwisePass::forward, after, use);
+    push_output(n, recurrence.outputs(), after, use);
+    after.push(kernels.moves(OpName::residual, Elementwise::residual_add, 3 * row_bytes, use));
+  }
+  if (attends(mixer)) {
     push_projections(n, false, before, use);
     before.push(rows.rotary(n, documents, ElementwisePass::forward, use));
     push_attention_gate(n, ElementwisePass::forward, after, use);
+    push_output(n, attended_width(), after, use);
+    after.push(kernels.moves(OpName::residual, Elementwise::residual_add, 3 * row_bytes, use));
   }
-  const std::int64_t mixed = mixed_width(mixer_of(kind));
-  casts.push_quantize(WeightKind::proj, n, mixed, after, use, false);
-  linear.push_row(OpName::out_gemm, n, basis.model.hidden, mixed, after, use);
-  after.push(kernels.moves(OpName::residual, Elementwise::residual_add, 3 * row_bytes, use));
-  if (!has_ffn(kind)) return mark_unneeded(after, OpName::rms_norm, WeightKind::proj);
+  if (!has_ffn(kind)) return mark_unneeded(after, recurrence.output_gate(), WeightKind::proj);
   const std::size_t ffn_begin = after.size();
   after.push(rows.norm(row_bytes, ElementwisePass::forward, use));
   if (is_moe(kind))
@@ -141,15 +145,20 @@ void LayerOps::backward(LayerKind kind, std::int64_t n, const ExpertArrivals& ar
   casts.push_weight_copies(kind, true, before, use);
   push_per_op(n, documents, before, use);
   if (has_ffn(kind)) push_ffn_backward(kind, n, arriving, before, use);
-  const bool recurs = mixer_of(kind) == Mixer::recurrence;
+  const Mixer mixer = mixer_of(kind);
   casts.push_quantize(WeightKind::proj, casts.cast_rows(n), basis.model.hidden, before, use);
-  linear.push_gradients(WeightKind::proj, n, basis.model.hidden, mixed_width(mixer_of(kind)), false, before,
-                        use);
-  if (recurs) {
-    recurrence.push_output_norm(n, ElementwisePass::backward, before, use);
+  const auto add_gradients = [&] {  // of the mixer's input, to those that are there
+    after.push(kernels.moves(OpName::residual, Elementwise::residual_add, 3 * row_bytes, use,
+                             ElementwisePass::backward));
+  };
+  if (recurs(mixer)) {
+    push_output_gradients(n, recurrence.outputs(), before, use);
+    recurrence.push_output_gate(n, ElementwisePass::backward, before, use);
     repeat_norm(after);
     recurrence.push_input_gradients(n, after, use);
-  } else {
+  }
+  if (attends(mixer)) {
+    push_output_gradients(n, attended_width(), before, use);
     push_attention_gate(n, ElementwisePass::backward, before, use);
     if (basis.layout.repeats(RecomputeModule::mla_up_proj)) {
       const std::size_t expansion = before.size();
@@ -158,12 +167,12 @@ void LayerOps::backward(LayerKind kind, std::int64_t n, const ExpertArrivals& ar
       before.mark_again(expansion);
     }
     after.push(rows.rotary(n, documents, ElementwisePass::backward, use));
-    repeat_norm(after);
+    if (!recurs(mixer)) repeat_norm(after);
     push_projections(n, true, after, use);
   }
+  if (mixer == Mixer::parallel) add_gradients();
   after.push(rows.norm(row_bytes, ElementwisePass::backward, use));
-  after.push(kernels.moves(OpName::residual, Elementwise::residual_add, 3 * row_bytes, use,
-                           ElementwisePass::backward));
+  add_gradients();
 }
 
 // The FFN's backward with its norm, after what named recomputation repeats of it.

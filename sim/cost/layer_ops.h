@@ -1,9 +1,9 @@
 // What one rank executes for one layer of one micro-batch, with durations.
 //
-// A forward is `before` | CP synchronisation | attention or recurrence, `after`; a backward is `before` | KV
-// gathered again | attention backward | dKV reduce-scattered | `after`. Everything between two bars is local
-// to the rank (TP collectives included: TP ranks do the same and arrive together). Both engines are built
-// from these lists.
+// A forward is `before` | CP synchronisation | attention, recurrence or both, `after`; a backward is `before`
+// | KV gathered again | attention backward | dKV reduce-scattered | `after`. Everything between two bars is
+// local to the rank (TP collectives included: TP ranks do the same and arrive together). Both engines are
+// built from these lists.
 #pragma once
 
 #include <cstdint>
@@ -44,8 +44,13 @@ struct LayerOps {
                          RangeUse& use) const;
   void push_attention_gate(std::int64_t tokens, ElementwisePass pass, OpList& ops, RangeUse& use) const;
   void push_per_op(std::int64_t tokens, std::int64_t documents, OpList& ops, RangeUse& use) const;
-  // Elements of a token's mixer output on a TP rank, which the output projection reads.
-  [[nodiscard]] std::int64_t mixed_width(Mixer mixer) const;
+  // The output projection of a mixer whose result is `width` elements wide, and its gradients.
+  void push_output(std::int64_t tokens, std::int64_t width, OpList& ops, RangeUse& use) const;
+  void push_output_gradients(std::int64_t tokens, std::int64_t width, OpList& ops, RangeUse& use) const;
+  // Elements of a token's attention output on a TP rank, which the output projection reads.
+  [[nodiscard]] std::int64_t attended_width() const {
+    return std::int64_t{basis.model.heads} * basis.model.value_dim() / basis.layout.tensor;
+  }
   void mark_unneeded(OpList& after, OpName maker, WeightKind product) const;
 };
 

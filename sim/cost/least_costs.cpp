@@ -115,14 +115,17 @@ LeastCosts::Layer least_layer(const LayerCosts& costs, LayerKind kind, double ne
     layer.again_token = std::min(layer.again_token, together(again) - layer.forward_arrived);
   }
   constexpr double kTokens = 1 << 20;  // any number works, since a recurrence's time is proportional to it
-  const bool recurs = mixer_of(kind) == Mixer::recurrence;
-  const AttentionTimes recurrence = recurs ? costs.recurrence.times(kTokens) : AttentionTimes{};
-  const double mixed =
-      recurs ? to_seconds(recurrence.forward) / kTokens : costs.attention.least_forward().per_query;
-  layer.forward_token += mixed;
-  layer.again_token += mixed;
-  layer.backward_token +=
-      recurs ? to_seconds(recurrence.backward) / kTokens : costs.attention.least_backward().per_query;
+  const auto add_mixer = [&](double forward_seconds, double backward_seconds) {
+    layer.forward_token += forward_seconds;
+    layer.again_token += forward_seconds;
+    layer.backward_token += backward_seconds;
+  };
+  if (attends(mixer_of(kind)))
+    add_mixer(costs.attention.least_forward().per_query, costs.attention.least_backward().per_query);
+  if (recurs(mixer_of(kind))) {
+    const AttentionTimes recurrence = costs.recurrence.times(kTokens);
+    add_mixer(to_seconds(recurrence.forward) / kTokens, to_seconds(recurrence.backward) / kTokens);
+  }
   return layer;
 }
 

@@ -176,28 +176,48 @@ void MicroBatchCoster::cost_sharded(const MicroBatch& micro_batch, int context,
 
 void MicroBatchCoster::cost_mixer(Mixer mixer, const MicroBatch& micro_batch, int context,
                                   MicroBatchCost& out) {
-  const ContextForm& form = context_form(costs_, mixer);
   const std::int64_t window = costs_.attention.window_of(mixer);
   const Sharding& seen = out.seen_by(window);
   const ExchangedTokens tokens = exchanged_tokens(micro_batch, seen, mixer, costs_, out.pool.get());
   const ContextCase of{costs_, attention_, micro_batch, seen, tokens, context, window};
   out.cast_tokens = std::max(out.cast_tokens, tokens.held());
-  exchanges_.forward.clear();
-  exchanges_.backward.clear();
-  const ContextGroup group = context_group(costs_, context, out.pool.get());
-  if (context > 1) form.exchange(costs_, tokens, group, exchanges_, out.use);
-  const bool alone = exchanges_.forward.empty();
-  (alone && mixer != Mixer::recurrence ? attend_alone : form.attend)(of, passes_, out.use);
+  exchanges_.clear();
+  if (attends(mixer)) cost_attention(of, mixer, out);
+  if (recurs(mixer)) cost_recurrence(of, mixer, out);
   assert(passes_.forward.under.size() == exchanges_.forward.size() * at(context) &&
          passes_.backward.under.size() == exchanges_.backward.size() * at(context));
+}
+
+void MicroBatchCoster::cost_attention(const ContextCase& of, Mixer mixer, MicroBatchCost& out) {
+  const ContextForm& form = context_form(costs_);
+  if (of.context > 1)
+    add_exchanges(form, costs_, of.tokens, context_group(costs_, of.context, out.pool.get()), exchanges_,
+                  out.use);
+  const bool alone = exchanges_.forward.empty();
+  (alone ? attend_alone : form.attend)(of, passes_, out.use);
   take_evened(out.evened, passes_, exchanges_);
   out.attention_forward[at(mixer)] = passes_.forward.busy;
   out.attention_backward[at(mixer)] = passes_.backward.busy;
-  if (alone || mixer == Mixer::recurrence) return;
+  if (alone) return;
   const ReceivedTokens received = received_tokens(of);
   const double layers = costs_.basis.share_of(mixer);
   out.kv_sent_tokens += layers * received.sent;
   out.kv_useful_tokens += layers * received.useful;
+}
+
+void MicroBatchCoster::cost_recurrence(const ContextCase& of, Mixer mixer, MicroBatchCost& out) {
+  if (of.context > 1)
+    add_exchanges(kRecurrenceForm, costs_, of.tokens, context_group(costs_, of.context), exchanges_, out.use);
+  ContextPasses own;
+  kRecurrenceForm.attend(of, own, out.use);
+  out.attention_forward[at(Mixer::recurrence)] = own.forward.busy;
+  out.attention_backward[at(Mixer::recurrence)] = own.backward.busy;
+  if (!attends(mixer)) {
+    passes_ = std::move(own);
+    return;
+  }
+  passes_.forward.append(own.forward);
+  passes_.backward.append(own.backward);
 }
 
 // ---- The layer timelines, from local op lists and the attention between exchanges ----
@@ -352,6 +372,7 @@ void MicroBatchCoster::build_layer(LayerKind kind, MicroBatchCost& out) {
   LayerTimeline& forward = out.forward[k];
   LayerTimeline& backward = out.backward[k];
   LayerTimeline& input = out.input_gradient[k];
+  const std::vector<Picoseconds>& attended = out.attention_forward[at(mixer_of(kind))];
   out.recomputed[k] = 0;
 
   const auto add_run = [&](const ContextPass& pass, LayerTimeline& timeline, std::size_t run) {
@@ -371,8 +392,7 @@ void MicroBatchCoster::build_layer(LayerKind kind, MicroBatchCost& out) {
     works_.push_back(layer_work(kind, at(r), out));
     const LocalWork& work = *works_.back().all;
     out.use += work.use;
-    out.recomputed[k] =
-        std::max(out.recomputed[k], work.recomputed + (selective ? passes_.forward.busy[at(r)] : 0));
+    out.recomputed[k] = std::max(out.recomputed[k], work.recomputed + (selective ? attended[at(r)] : 0));
   }
   const auto add_pass = [&](std::span<const Op> exchanges, PassWork LayerWork::*own, ContextPass& pass,
                             LayerTimeline& timeline) {
@@ -424,10 +444,12 @@ void MicroBatchCoster::finish_layer(LayerKind kind, MicroBatchCost& out) {
   const HostOptions& host = costs_.host();
   const int halves = costs_.layout().nano_batches_of(out.ranks);  // with attention of their own
   out.again[k] = out.forward[k];                                  // what follows belongs to the last run
+  const int others = mixer_of(kind) == Mixer::parallel ? 1 : 0;   // recurrences next to attention
   const std::int64_t first_launches =
-      halves * attention_launches(host, false, 1) + launches_of(host, exchanges_.forward, false);
-  const std::int64_t last_launches =
-      halves * attention_launches(host, true, calls) + launches_of(host, exchanges_.backward, true);
+      (halves + others) * attention_launches(host, false, 1) + launches_of(host, exchanges_.forward, false);
+  const std::int64_t last_launches = halves * attention_launches(host, true, calls) +
+                                     others * attention_launches(host, true, 1) +
+                                     launches_of(host, exchanges_.backward, true);
   for (std::size_t r = 0; r < c; ++r) {
     const LayerWork of_layer = layer_work(kind, r, out);
     const LocalWork& work = *of_layer.all;

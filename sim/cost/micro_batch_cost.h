@@ -63,8 +63,8 @@ struct MicroBatchCost {
   // The figures below are per rank and layer.
   std::array<std::vector<Picoseconds>, kLayerKinds> compute_forward, compute_again,
       compute_backward;  // busy time of the compute stream
-  // One layer's attention or recurrence by mixer; the backward includes the forward that selective recompute
-  // repeats.
+  // One layer's attention by mixer, and the recurrence of any layer that has one; the backward includes the
+  // forward that selective recompute repeats.
   std::array<std::vector<Picoseconds>, kMixers> attention_forward, attention_backward;
   std::array<Picoseconds, kLayerKinds> recomputed{};  // selective recompute, on the slowest rank
   std::array<std::array<Picoseconds, kStreams>, kLayerKinds> exposed_forward{}, exposed_again{},
@@ -147,7 +147,10 @@ class MicroBatchCoster {
   void cost_sharded(const MicroBatch& micro_batch, int context, std::span<const ExpertArrivals> arriving,
                     MicroBatchCost& out);
   void cost_sharded(const MicroBatch& micro_batch, int context, MicroBatchCost& out);
+  // The exchanges of a layer with the mixer and its work between them: of attention, then of a recurrence.
   void cost_mixer(Mixer mixer, const MicroBatch& micro_batch, int context, MicroBatchCost& out);
+  void cost_attention(const ContextCase& of, Mixer mixer, MicroBatchCost& out);
+  void cost_recurrence(const ContextCase& of, Mixer mixer, MicroBatchCost& out);
   const LocalWork& local_work(LayerKind kind, const Held& held, const ExpertArrivals& arriving);
   // What a rank does; valid until the next call.
   LayerWork layer_work(LayerKind kind, std::size_t rank, const MicroBatchCost& out);

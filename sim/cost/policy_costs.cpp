@@ -41,7 +41,7 @@ static Picoseconds exchanges_of_layers(const LayerCosts& costs, const ContextFor
       sum += layers * exchange_time(form, costs, tokens, context, use);
   };
   add(attention, costs.basis.attending_layers());
-  add(kRecurrenceForm, costs.basis.mixers[at(Mixer::recurrence)]);
+  add(kRecurrenceForm, costs.basis.recurring_layers());
   return sum;
 }
 
@@ -59,7 +59,7 @@ ProfiledWorkload::ProfiledWorkload(const LayerCosts& costs, std::int64_t window)
     linear += count * (run_time(before.ops()).total + run_time(after.ops()).total);
     costs.layers.backward(kind, tokens, before, after, use);
     linear += costs.backward_counts()[at(k)] * (run_time(before.ops()).total + run_time(after.ops()).total);
-    if (mixer_of(kind) != Mixer::recurrence) continue;
+    if (!recurs(mixer_of(kind))) continue;
     const AttentionTimes recurrence = costs.recurrence.times(as_double(tokens));
     linear += count * recurrence.forward + costs.backward_counts()[at(k)] * recurrence.backward;
   }
@@ -167,8 +167,7 @@ double ProfiledAttentionCost::seconds(std::span<const Segment> segments, PieceFo
     }
     return to_seconds(costs_.attention.forward_time(kernel_pieces(segments, form), use, window));
   };
-  const double whole = costs_.basis.share_of(Mixer::attention),
-               sliding = costs_.basis.share_of(Mixer::window);
+  const double whole = costs_.basis.share_attending_to_all(), sliding = costs_.basis.share_of(Mixer::window);
   double seconds = 0;
   if (whole > 0) seconds += whole * layer(0);
   if (sliding > 0 && costs_.model().chunked) {

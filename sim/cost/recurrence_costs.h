@@ -4,7 +4,8 @@
 // tables of its kernels show (RecurrenceFacts). So it is too fast for a device whose memory is slower, in
 // proportion to its peak, than that of those GPUs. Its time is proportional to tokens and the same for any
 // documents: in those tables eight documents take up to 6% longer than one. The convolution and the gated
-// norm move their rows once.
+// norm move their rows once. A short convolution without a state is priced by the rows that it and its two
+// products move, each a kernel of its own.
 #pragma once
 
 #include <cstdint>
@@ -35,11 +36,15 @@ class RecurrenceCosts {
   // them for all tokens of their heads, which is as much. Replicas of q and k are convolved, too, as many as
   // the layout's CP degree needs.
   void push_inputs(std::int64_t tokens, OpList& ops, RangeUse& use) const;
-  void push_output_norm(std::int64_t tokens, ElementwisePass pass, OpList& ops, RangeUse& use) const;
+  void push_output_gate(std::int64_t tokens, ElementwisePass pass, OpList& ops, RangeUse& use) const;
+  [[nodiscard]] OpName output_gate() const {  // the op that this pushes
+    return of_rank_.facts().state ? OpName::rms_norm : OpName::activation;
+  }
   void push_input_gradients(std::int64_t tokens, OpList& ops, RangeUse& use) const;
 
  private:
   [[nodiscard]] Op convolution(std::int64_t tokens, ElementwisePass pass, RangeUse& use) const;
+  [[nodiscard]] Op product(OpName name, std::int64_t tokens, ElementwisePass pass, RangeUse& use) const;
 
   const CostBasis& basis_;
   const KernelCosts& kernels_;

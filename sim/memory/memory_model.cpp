@@ -180,7 +180,8 @@ Footprint MemoryModel::footprint(int v, const LaneLoad& load, std::size_t index)
   const bool gathers = load.context > 1 || layout_.evens_out_stages();
   Footprint out = transient(makes_logits, tokens, gathers ? load.gathered_tokens[index] : 0,
                             recomputed > 0 || keeping_[at(v)] < std::min(1, layers_[at(v)]));
-  // No layer has both mixers. Gradients need as much again, as those of K and V do.
+  // A layer with both mixers has one exchange after the other. Gradients need as much again, as those of K
+  // and V do.
   if (load.context > 1 && model_.recurrence) {
     const RecurrentShape shared = model_.recurrence->of_rank(layout_.tensor).shared_out(load.context);
     const double held = as_double(kRecurrenceForm.held_tokens(tokens, tokens * load.context, 1));

@@ -49,7 +49,7 @@ struct LaneAccounting::Equal {
     const Mixer mixer = mixer_of(static_cast<LayerKind>(k));
     const Picoseconds all = times * layers;
     for (std::size_t r = 0; r < sums.compute.size(); ++r) sums.compute[r] += all * per_layer[r];
-    for (std::size_t r = 0; r < sums.attention.size() && mixer != Mixer::recurrence; ++r)
+    for (std::size_t r = 0; r < sums.attention.size() && attends(mixer); ++r)
       sums.attention[r] += all * attention_by_mixer[at(mixer)][r];
     for (std::size_t s = 0; s < kStreams; ++s) sums.exposed[s] += all * exposed_by[s];
   }

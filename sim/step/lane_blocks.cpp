@@ -217,25 +217,34 @@ void LaneBlocks::find_rank_ops(LayerKind kind, const MicroBatchCost& cost, std::
 
 void LaneBlocks::find_mixer(Mixer mixer, const MicroBatch& micro_batch, const MicroBatchCost& cost) {
   const std::int64_t window = costs_.attention.window_of(mixer);
-  exchanges_.forward.clear();
-  exchanges_.backward.clear();
+  exchanges_.clear();
   const ExchangedTokens tokens =
       exchanged_tokens(micro_batch, cost.seen_by(window), mixer, costs_, cost.pool.get());
-  if (cost.ranks > 1)
-    context_form(costs_, mixer)
-        .exchange(costs_, tokens, context_group(costs_, cost.ranks, cost.pool.get()), exchanges_, use_);
+  const auto exchange = [&](const ContextForm& form) {
+    if (cost.ranks == 1) return;
+    const ContextGroup group = context_group(costs_, cost.ranks, cost.pool.get());
+    add_exchanges(form, costs_, tokens, group, exchanges_, use_);
+  };
+  if (attends(mixer)) exchange(context_form(costs_));
+  if (recurs(mixer)) exchange(kRecurrenceForm);
   if (cost.evened[0].attention > 0) exchanges_.forward = {cost.evened[0].exchange};
   if (cost.evened[1].attention > 0) exchanges_.backward = {cost.evened[1].exchange};
-  const bool recurs = mixer == Mixer::recurrence;
-  if (recurs)
-    flops_.assign(at(cost.ranks),
-                  costs_.recurrence.flops(as_double(sum_of(cost.sharding.rank_tokens))) / cost.ranks);
-  else
-    flops_ = attention_flops(cost, tokens, window);
+  forward_kernels_.clear();
+  backward_kernels_.clear();
+  const auto add = [&](OpName name, Mixer of, const std::vector<double>& flops, double products) {
+    forward_kernels_.push_back({name, cost.attention_forward[at(of)], flops});
+    backward_kernels_.push_back(
+        {name, cost.attention_backward[at(of)], each_of(flops, [&](double own) { return products * own; })});
+  };
   // A backward has five matrix products where the forward has two, and that of a recurrence, which repeats
   // its forward, three for each. Selective recompute repeats the forward.
-  const double products = recurs ? 3 : repeats_mixer(costs_.layout(), mixer) ? 3.5 : 2.5;
-  backward_flops_ = each_of(flops_, [&](double own) { return products * own; });
+  if (attends(mixer))
+    add(OpName::attention, mixer, attention_flops(cost, tokens, window),
+        repeats_mixer(costs_.layout(), mixer) ? 3.5 : 2.5);
+  if (recurs(mixer)) {
+    const double flops = costs_.recurrence.flops(as_double(sum_of(cost.sharding.rank_tokens)));
+    add(OpName::recurrence, Mixer::recurrence, std::vector<double>(at(cost.ranks), flops / cost.ranks), 3);
+  }
 }
 
 void LaneBlocks::add_layer_blocks(LayerKind kind, const MicroBatchCost& cost, std::size_t begin) {
@@ -243,32 +252,27 @@ void LaneBlocks::add_layer_blocks(LayerKind kind, const MicroBatchCost& cost, st
   const bool halves = costs_.layout().nano_batches_of(cost.ranks) == 2;
   for (std::size_t half = 0; half < (halves ? 2 : 1); ++half)
     find_rank_ops(kind, cost, half, rank_ops_[half]);
-  const Mixer mixer = mixer_of(kind);
-  const std::vector<Picoseconds>& backward_attention = cost.attention_backward[at(mixer)];
   const auto lists = [&](std::vector<Op> LayerOps::*list, const auto& rank_ops,
                          std::vector<const std::vector<Op>*>& out_lists) {
     out_lists.clear();
     for (const auto& ops : rank_ops) out_lists.push_back(&(ops.get()->*list));
     return RankOps(out_lists);
   };
-  const OpName name = mixer == Mixer::recurrence ? OpName::recurrence : OpName::attention;
   // A backward goes through the nano-batches from the last to the first.
   const auto &first = rank_ops_[0], &last = rank_ops_[halves ? 1 : 0];
   append_layer(lists(&LayerOps::forward_before, first, before_lists_),
-               lists(&LayerOps::forward_after, last, after_lists_), cost.forward[k],
-               cost.attention_forward[at(mixer)], flops_, exchanges_.forward, halves,
-               out_->blocks[begin + kForward + k], name);
+               lists(&LayerOps::forward_after, last, after_lists_), cost.forward[k], forward_kernels_,
+               exchanges_.forward, halves, out_->blocks[begin + kForward + k]);
   if (costs_.basis.repeats_less() && !halves && !is_moe(kind))
     append_layer(lists(&LayerOps::again_before, first, before_lists_),
-                 lists(&LayerOps::again_after, first, after_lists_), cost.again[k],
-                 cost.attention_forward[at(mixer)], flops_, exchanges_.forward, halves,
-                 out_->blocks[begin + kRepeat + k], name);
+                 lists(&LayerOps::again_after, first, after_lists_), cost.again[k], forward_kernels_,
+                 exchanges_.forward, halves, out_->blocks[begin + kRepeat + k]);
   append_layer(lists(&LayerOps::backward_before, last, before_lists_),
-               lists(&LayerOps::backward_after, first, after_lists_), cost.backward[k], backward_attention,
-               backward_flops_, exchanges_.backward, halves, out_->blocks[begin + kBackward + k], name);
+               lists(&LayerOps::backward_after, first, after_lists_), cost.backward[k], backward_kernels_,
+               exchanges_.backward, halves, out_->blocks[begin + kBackward + k]);
   append_layer(lists(&LayerOps::input_before, last, before_lists_),
-               lists(&LayerOps::input_after, first, after_lists_), cost.input_gradient[k], backward_attention,
-               backward_flops_, exchanges_.backward, halves, out_->blocks[begin + kInputGradient + k], name);
+               lists(&LayerOps::input_after, first, after_lists_), cost.input_gradient[k], backward_kernels_,
+               exchanges_.backward, halves, out_->blocks[begin + kInputGradient + k]);
   append_ops(lists(&LayerOps::weights, last, before_lists_), out_->blocks[begin + kWeightGradient + k]);
   if (halves)
     append_ops(lists(&LayerOps::weights, first, before_lists_), out_->blocks[begin + kWeightGradient + k]);

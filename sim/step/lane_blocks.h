@@ -15,6 +15,7 @@
 #include "sim/cost/context_exchange/context_form.h"
 #include "sim/cost/micro_batch_cost.h"
 #include "sim/step/gradient_sync.h"
+#include "sim/step/layer_block.h"
 #include "sim/step/op_program.h"
 #include "sim/step/part_order.h"
 
@@ -113,7 +114,7 @@ class LaneBlocks {
   OpList before_, after_;
   // What layers of the mixer under expansion share: exchanges, and FLOPs by rank.
   ContextExchanges exchanges_;
-  std::vector<double> flops_, backward_flops_;
+  std::vector<MixerKernel> forward_kernels_, backward_kernels_;
   RangeUse use_;                // written and not read: predictions of a step are counted at stage fidelity
 };
 

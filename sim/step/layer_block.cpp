@@ -75,55 +75,82 @@ void append_ops(RankOps lists, OpBlock& block) {
   }
 }
 
+namespace {
+
+// Cuts the mixers' kernels into pieces, which exchanges separate.
+class MixerPieces {
+ public:
+  explicit MixerPieces(std::span<const MixerKernel> mixers) : mixers_(mixers) {
+    for (const MixerKernel& mixer : mixers) left_.emplace_back(mixer.time.begin(), mixer.time.end());
+  }
+  // Appends the next piece, which takes each rank `times`. It is of the first mixer that has time left.
+  void push(std::span<const Picoseconds> times, OpBlock& block) {
+    std::vector<Picoseconds> rest(times.begin(), times.end());
+    for (std::size_t m = 0; m < mixers_.size(); ++m) {
+      std::vector<Picoseconds> own(rest.size());
+      for (std::size_t r = 0; r < rest.size(); ++r) {
+        own[r] = m + 1 < mixers_.size() ? std::min(rest[r], left_[m][r]) : rest[r];
+        rest[r] -= own[r];
+        left_[m][r] -= own[r];
+      }
+      push_kernel(block, mixers_[m].name, own, work_of(mixers_[m], own));
+    }
+  }
+  // What is left on each rank.
+  [[nodiscard]] std::vector<Picoseconds> rest() const {
+    std::vector<Picoseconds> sum(left_.front().size());
+    for (const auto& left : left_)
+      for (std::size_t r = 0; r < sum.size(); ++r) sum[r] += left[r];
+    return sum;
+  }
+
+ private:
+  // A rank's FLOPs are shared out over the pieces in proportion to their time.
+  static std::vector<RankWork> work_of(const MixerKernel& mixer, std::span<const Picoseconds> piece) {
+    std::vector<RankWork> work(piece.size());
+    for (std::size_t r = 0; r < piece.size(); ++r)
+      if (mixer.time[r] > 0) work[r].flops = mixer.flops[r] * as_double(piece[r]) / as_double(mixer.time[r]);
+    return work;
+  }
+
+  std::span<const MixerKernel> mixers_;
+  std::vector<std::vector<Picoseconds>> left_;  // by mixer and rank
+};
+
+}  // namespace
+
 void append_layer(RankOps before, RankOps after, const LayerTimeline& timeline,
-                  std::span<const Picoseconds> attention, std::span<const double> attention_flops,
-                  std::span<const Op> exchanges, bool halves, OpBlock& block, OpName mixer) {
+                  std::span<const MixerKernel> mixers, std::span<const Op> exchanges, bool halves,
+                  OpBlock& block) {
   const std::size_t ranks = before.size();
   const std::size_t count = timeline.syncs();
   const auto run_of = [&](std::size_t p, std::size_t r) { return timeline.local[p * ranks + r]; };
   const std::vector<Picoseconds> before_total = totals(before);
   const std::vector<Picoseconds> after_total = totals(after);
-  std::vector<Picoseconds> kernel(ranks), attention_left(attention.begin(), attention.end());
-  const auto attend = [&](auto&& duration_of) {
-    for (std::size_t r = 0; r < ranks; ++r) attention_left[r] -= kernel[r] = duration_of(r);
-  };
-
-  // Splits a rank's attention FLOPs over the pieces in proportion to their time.
-  std::vector<RankWork> work(ranks);
-  const auto work_of = [&](std::span<const Picoseconds> piece) {
-    for (std::size_t r = 0; r < ranks; ++r)
-      work[r].flops =
-          attention[r] > 0 ? attention_flops[r] * as_double(piece[r]) / as_double(attention[r]) : 0;
-    return std::span<const RankWork>(work);
-  };
+  MixerPieces pieces(mixers);
+  std::vector<Picoseconds> kernel(ranks);
 
   append_ops(before, block);
   for (std::size_t p = 0; p < count; ++p) {
-    if (p == 0) {
-      attend([&](std::size_t r) { return run_of(0, r) - before_total[r]; });
-    } else {
-      attend([&](std::size_t r) { return run_of(p, r); });
-    }
-    push_kernel(block, mixer, kernel, work_of(kernel));
+    for (std::size_t r = 0; r < ranks; ++r) kernel[r] = run_of(p, r) - (p == 0 ? before_total[r] : 0);
+    pieces.push(kernel, block);
     // The other nano-batch's work under the first and the last exchange is one op each.
     const bool attends = !halves || (p > 0 && p + 1 < count);
-    const auto under = [&](std::size_t r) { return timeline.overlap[p * ranks + r]; };
-    if (attends)
-      attend(under);
-    else
-      for (std::size_t r = 0; r < ranks; ++r) kernel[r] = under(r);
+    for (std::size_t r = 0; r < ranks; ++r) kernel[r] = timeline.overlap[p * ranks + r];
     const bool overlaps = any(kernel);
     const std::vector<Picoseconds> shared(ranks, timeline.comm[p]);
     OpStep step{exchanges[p].name, Stream::cp, SyncGroup::context, overlaps};
     step.bytes = exchanges[p].bytes;
     push_step(block, step, shared);
     if (!overlaps) continue;
-    push_kernel(block, attends ? mixer : OpName::nano_batch, kernel,
-                attends ? work_of(kernel) : std::span<const RankWork>());
+    if (attends)
+      pieces.push(kernel, block);
+    else
+      push_kernel(block, OpName::nano_batch, kernel);
   }
-  // The last run holds the rest of the attention, `after`, and the host's stalls.
-  kernel = attention_left;
-  push_kernel(block, mixer, kernel, work_of(kernel));
+  // The last run holds the rest of the mixers, `after`, and the host's stalls.
+  kernel = pieces.rest();
+  pieces.push(kernel, block);
   append_ops(after, block);
   std::vector<Picoseconds> stall(ranks);
   for (std::size_t r = 0; r < ranks; ++r) {

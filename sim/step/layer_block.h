@@ -18,13 +18,20 @@ using RankOps = std::span<const std::vector<Op>* const>;
 // Appends the lists' ops, which take no time on a rank without tokens.
 void append_ops(RankOps lists, OpBlock& block);
 
+// What a mixer computes in one layer, by rank: its time and its FLOPs in all.
+struct MixerKernel {
+  OpName name = OpName::attention;
+  std::span<const Picoseconds> time;
+  std::vector<double> flops;
+};
+
 // A layer: `before`, then the context-parallel part, then `after`. `timeline` has the lists in it; what it
-// holds beyond them is attention (`attention` and `attention_flops` of each rank in all) and the host's stalls. `exchanges`: the timeline's synchronisations as ops. `halves`: of two nano-batches,
-// `before` is of the one that comes first and `after` of the other one.
+// holds beyond them are the mixers' kernels, one after another, and the host's stalls. `exchanges` are the
+// timeline's synchronisations as ops. If `halves`, the layer has two nano-batches: `before` is of the one
+// that comes first and `after` of the other one.
 void append_layer(RankOps before, RankOps after, const LayerTimeline& timeline,
-                  std::span<const Picoseconds> attention, std::span<const double> attention_flops,
-                  std::span<const Op> exchanges, bool halves, OpBlock& block,
-                  OpName mixer = OpName::attention);
+                  std::span<const MixerKernel> mixers, std::span<const Op> exchanges, bool halves,
+                  OpBlock& block);
 
 // The block of a forward layer next to a backward layer on the same ranks, with the ops in issue order
 // (walk_layer_pair in sim/cost/layer_timeline.h). The exchanges of each run over what the other computes.

@@ -162,7 +162,7 @@ void StepSimulator::account_micro_batch(const MicroBatch& micro_batch, const Mic
   StepWork& work = result.work;
   work.use += cost.use;
   if (cost.ranks > 1) {
-    for (const Mixer mixer : {Mixer::attention, Mixer::window}) {
+    for (const Mixer mixer : {Mixer::attention, Mixer::window, Mixer::parallel}) {
       const auto& attention = cost.attention_forward[at(mixer)];
       const double layers = costs_.basis.share_of(mixer);
       if (layers == 0) continue;

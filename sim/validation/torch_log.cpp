@@ -197,7 +197,8 @@ constexpr Rule kCollectives[] = {{"allgather", "all_gather"},
 constexpr std::string_view kCollectiveLibraries[] = {
     "nccl",        "rccl",      "multimem",     "symm_mem",     "userbuffers",     "deep_ep",
     "nvshmem",     "oneshot",   "one_shot_all", "two_shot_all", "twoshot",         "cross_device_reduce",
-    "quickreduce", "allreduce", "all_reduce_",  "mscclpp",      "all_gather_into", "rocshmem"};
+    "quickreduce", "allreduce", "all_reduce_",  "msccl",        "all_gather_into", "rocshmem",
+    "hybrid_ep"};
 constexpr Rule kKernels[] = {{"flash", "attention"},
                              {"fmha", "attention"},
                              {"sdpa", "attention"},

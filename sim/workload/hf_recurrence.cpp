@@ -19,21 +19,24 @@ struct Family {
   const char *heads = nullptr, *key_heads = nullptr, *value_dim = nullptr, *key_dim = nullptr;
   const char* convolution = nullptr;
   const char* within = nullptr;             // the object that has these keys
-  std::vector<const char*> without_effect;  // on what is counted
+  std::vector<const char*> without_effect;  // on what is counted, unless another key is "auto"
+  bool next_to_attention = false;
 };
 
 const std::vector<Family>& families() {
   static const std::vector<const char*> kOfKimi = {"mla_use_nope", "use_grouped_topk", "num_expert_group",
                                                    "moe_renormalize", "moe_router_activation_func"};
   static const std::vector<Family> all = {
-      {.types = {"qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"},
+      {.types = {"qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "olmo_hybrid"},
        .rule = Recurrence::gated_delta,
        .heads = "linear_num_value_heads",
        .key_heads = "linear_num_key_heads",
        .value_dim = "linear_value_head_dim",
        .key_dim = "linear_key_head_dim",
        .convolution = "linear_conv_kernel_dim",
-       .without_effect = {"full_attention_interval", "mamba_ssm_dtype"}},
+       .without_effect = {"full_attention_interval", "mamba_ssm_dtype", "linear_a_log_min",
+                          "linear_a_log_max", "linear_dt_min", "linear_dt_max", "linear_dt_init_floor",
+                          "linear_allow_neg_eigval"}},
       {.types = {"kimi_linear"},
        .rule = Recurrence::kimi_delta,
        .heads = "num_heads",
@@ -61,6 +64,42 @@ const std::vector<Family>& families() {
        .without_effect = {"mamba_expand", "mamba_chunk_size", "mamba_conv_bias", "mamba_proj_bias",
                           "attn_rotary_emb", "time_step_limit", "time_step_max", "time_step_min",
                           "time_step_floor", "z_loss_coefficient"}},
+      {.types = {"falcon_h1"},
+       .rule = Recurrence::mamba2,
+       .heads = "mamba_n_heads",
+       .key_heads = "mamba_n_groups",
+       .value_dim = "mamba_d_head",
+       .key_dim = "mamba_d_state",
+       .convolution = "mamba_d_conv",
+       .without_effect = {"mamba_d_ssm",
+                          "mamba_expand",
+                          "mamba_chunk_size",
+                          "mamba_conv_bias",
+                          "mamba_proj_bias",
+                          "mamba_norm_before_gate",
+                          "mamba_rms_norm",
+                          "mamba_use_mlp",
+                          "projectors_bias",
+                          "time_step_limit",
+                          "time_step_max",
+                          "time_step_min",
+                          "time_step_floor",
+                          "attention_in_multiplier",
+                          "attention_out_multiplier",
+                          "key_multiplier",
+                          "lm_head_multiplier",
+                          "mlp_multipliers",
+                          "mlp_expansion_factor",
+                          "ssm_in_multiplier",
+                          "ssm_multipliers",
+                          "ssm_out_multiplier"},
+       .next_to_attention = true},
+      {.types = {"lfm2", "lfm2_moe"},
+       .rule = Recurrence::convolution,
+       .convolution = "conv_L_cache",
+       .without_effect = {"conv_bias", "conv_dim", "conv_dim_out", "conv_use_xavier_init", "block_dim",
+                          "block_mlp_init_scale", "block_out_init_scale", "block_use_xavier_init",
+                          "block_use_swiglu", "full_attn_idxs", "num_heads", "theta", "use_pos_enc"}},
       {.types = {"nemotron_h"},
        .rule = Recurrence::mamba2,
        .heads = "mamba_num_heads",
@@ -120,9 +159,14 @@ std::vector<bool> by_numbers(HfConfig& config, const char* key, int layers, int 
 }
 
 std::vector<bool> recurrent_layers(HfConfig& config, const Family& family, HfConfig& own, int layers) {
+  if (family.next_to_attention) return std::vector<bool>(at(layers), true);
+  const bool convolves = family.rule == Recurrence::convolution;
   if (config.find("layer_types") != nullptr)
-    return by_kinds(config, "layer_types", layers, {"linear_attention", "mamba"},
+    return by_kinds(config, "layer_types", layers,
+                    convolves ? std::vector<json>{"conv"} : std::vector<json>{"linear_attention", "mamba"},
                     {"full_attention", "attention"});
+  if (convolves && config.find("full_attn_idxs") == nullptr) return std::vector<bool>(at(layers), false);
+  if (convolves) return by_numbers(config, "full_attn_idxs", layers, 0, false);
   if (config.find("attn_type_list") != nullptr) return by_kinds(config, "attn_type_list", layers, {0}, {1});
   if (config.find("attn_layer_indices") != nullptr)
     return by_numbers(config, "attn_layer_indices", layers, 0, false);
@@ -240,16 +284,34 @@ void read_pattern(HfConfig& config, const char* key, int listed, int asked, Mode
 
 // ---- Sizes ----
 
+// The width of a head with a state. Some files leave it to the width of all heads.
+int head_width(HfConfig& keys, const char* key, std::int64_t hidden, int heads) {
+  const json* const said = keys.find(key);
+  if (said == nullptr || *said != "auto") return static_cast<int>(keys.positive(key));
+  const std::string inner = keys.find("mamba_d_ssm") != nullptr ? "mamba_d_ssm" : "mamba_expand";
+  const std::int64_t width = keys.positive(inner) * (inner == "mamba_expand" ? hidden : 1);
+  if (width % heads != 0)
+    keys.fail(key, "a number, since " + std::to_string(heads) + " heads do not divide the " +
+                       std::to_string(width) + " channels of " + inner);
+  return static_cast<int>(width / heads);
+}
+
 void read_sizes(HfConfig& keys, const Family& family, const ModelShape& m, RecurrentShape& shape) {
   const auto of_key = [&](const char* key, int otherwise) {
     if (key == nullptr) return otherwise;
     return static_cast<int>(keys.positive(key));
   };
+  shape.convolution = of_key(family.convolution, 0);
+  if (!shape.facts().state) {  // each channel is a head of its own
+    shape.heads = shape.key_heads = static_cast<int>(m.hidden);
+    shape.value_dim = shape.key_dim = 1;
+    return;
+  }
   shape.heads = of_key(family.heads, m.heads);
   shape.key_heads = of_key(family.key_heads, m.heads);
-  shape.value_dim = of_key(family.value_dim, m.head_dim);
+  shape.value_dim =
+      family.value_dim == nullptr ? m.head_dim : head_width(keys, family.value_dim, m.hidden, shape.heads);
   shape.key_dim = of_key(family.key_dim, m.head_dim);
-  shape.convolution = of_key(family.convolution, 0);
   if (shape.heads % shape.key_heads != 0)
     keys.fail(family.key_heads, "a divisor of the " + std::to_string(shape.heads) + " heads with a state");
 }
@@ -275,7 +337,7 @@ void read_recurrence(HfConfig& config, const std::string& model_type, int listed
   });
   if (family == families().end()) return;
   for (const char* key : family->without_effect) config.take(key);
-  RecurrentShape shape{.rule = family->rule};
+  RecurrentShape shape{.rule = family->rule, .next_to_attention = family->next_to_attention};
   m.gated_attention = config.flag_or("attn_output_gate", shape.rule == Recurrence::gated_delta);
   if (m.gated_attention && m.mla)
     config.fail("attn_output_gate",
@@ -303,9 +365,11 @@ void read_recurrence(HfConfig& config, const std::string& model_type, int listed
   for (const auto& [key, value] : own.file().items())
     if (!own.asked(key) && !value.is_null())
       own.fail(key, "none, since it is not known and may change the model's shape");
-  notes.push_back({"recurrent_layers",
-                   "model",
-                   {{"rule", std::string(shape.facts().name)}, {"layers", recurring}, {"of", m.layers}}});
+  const char* const kind = !shape.facts().state      ? "convolution_layers"
+                           : shape.next_to_attention ? "parallel_layers"
+                                                     : "recurrent_layers";
+  notes.push_back(
+      {kind, "model", {{"rule", std::string(shape.facts().name)}, {"layers", recurring}, {"of", m.layers}}});
   m.recurrence = std::move(shape);
 }
 

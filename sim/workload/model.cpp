@@ -39,10 +39,11 @@ std::int64_t latent_norms(const ModelShape& m) {
 }
 // What a layer's mixer learns besides linear layers, by what trains with it.
 std::int64_t trained_with_qkv(const ModelShape& m, int layer) {
-  return m.is_recurrent_layer(layer) ? m.recurrence->other_parameters() : attention_biases(m);
+  const Mixer mixer = mixer_of(m.kind(layer));
+  return (recurs(mixer) ? m.recurrence->other_parameters() : 0) + (attends(mixer) ? attention_biases(m) : 0);
 }
 std::int64_t trained_with_norms(const ModelShape& m, int layer) {
-  return m.is_recurrent_layer(layer) ? 0 : latent_norms(m);
+  return attends(mixer_of(m.kind(layer))) ? latent_norms(m) : 0;
 }
 
 }  // namespace
@@ -70,7 +71,8 @@ std::vector<LinearLayer> ModelShape::linear_layers(int layer) const {
                        bool routed = false) {
     all.push_back({weights, in, out, count, routed});
   };
-  if (is_recurrent_layer(layer)) {
+  const Mixer mixer = mixer_of(kind(layer));
+  if (recurs(mixer)) {
     const RecurrentShape& r = *recurrence;
     add(WeightKind::qkv, hidden, r.input_width());
     // Thin products, of the rank of a head's width: for the decays of channels, and for the output's gate.
@@ -80,14 +82,15 @@ std::vector<LinearLayer> ModelShape::linear_layers(int layer) const {
         add(WeightKind::qkv, r.value_dim, width);
       }
     add(WeightKind::proj, r.value_width(), hidden);
-  } else if (mla) {
+  }
+  if (attends(mixer) && mla) {
     const std::int64_t q_width = std::int64_t{heads} * (mla->nope_dim + mla->rope_dim);
     if (mla->q_lora > 0) add(WeightKind::qkv, hidden, mla->q_lora);
     add(WeightKind::qkv, mla->q_lora > 0 ? mla->q_lora : hidden, q_width);
     add(WeightKind::qkv, hidden, mla->kv_lora + mla->rope_dim);
     add(WeightKind::qkv, mla->kv_lora, std::int64_t{heads} * (mla->nope_dim + mla->v_dim));
     add(WeightKind::proj, std::int64_t{heads} * value_dim(), hidden);
-  } else {
+  } else if (attends(mixer)) {
     add(WeightKind::qkv, hidden, ((gated_attention ? 2 : 1) * heads + 2 * std::int64_t{kv_heads}) * head_dim);
     add(WeightKind::proj, query_width(), hidden);
   }
@@ -200,9 +203,10 @@ double ModelShape::training_flops(double tokens, double causal_pairs, double win
   const double products = 6.0 * as_double(active_matmul_parameters() + of_training.adapters) -
                           2.0 * as_double(of_training.frozen);
   const double recurrent = recurrence ? 3.0 * recurrence->state_flops() : 0;
-  return products * tokens + attention * passed[at(Mixer::attention)] * causal_pairs +
+  const double parallel = passed[at(Mixer::parallel)];
+  return products * tokens + attention * (passed[at(Mixer::attention)] + parallel) * causal_pairs +
          attention * passed[at(Mixer::window)] * window_pairs +
-         recurrent * passed[at(Mixer::recurrence)] * tokens;
+         recurrent * (passed[at(Mixer::recurrence)] + parallel) * tokens;
 }
 
 namespace {

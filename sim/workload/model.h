@@ -20,9 +20,15 @@
 namespace equipoise {
 
 // How a layer mixes tokens: by attention to all keys up to a query's own, by attention to a window of them,
-// or by a linear recurrence.
-enum class Mixer : std::uint8_t { attention, window, recurrence };
-inline constexpr int kMixers = 3;
+// by a linear recurrence, or by the first and the last of these side by side (Falcon-H1, arXiv 2507.22448).
+enum class Mixer : std::uint8_t { attention, window, recurrence, parallel };
+inline constexpr int kMixers = 4;
+constexpr bool attends(Mixer mixer) {
+  return mixer != Mixer::recurrence;
+}
+constexpr bool recurs(Mixer mixer) {
+  return mixer == Mixer::recurrence || mixer == Mixer::parallel;
+}
 
 // The properties that decide a layer's cost: its mixer and its FFN. A recurrence may have no FFN behind it.
 enum class LayerKind : std::uint8_t {
@@ -32,9 +38,10 @@ enum class LayerKind : std::uint8_t {
   sliding_moe,
   recurrent_dense,
   recurrent_moe,
-  recurrent_alone
+  recurrent_alone,
+  parallel_dense
 };
-inline constexpr int kLayerKinds = 7;
+inline constexpr int kLayerKinds = 8;
 constexpr bool is_moe(LayerKind kind) {
   return kind == LayerKind::moe || kind == LayerKind::sliding_moe || kind == LayerKind::recurrent_moe;
 }
@@ -42,6 +49,7 @@ constexpr bool has_ffn(LayerKind kind) {
   return kind != LayerKind::recurrent_alone;
 }
 constexpr Mixer mixer_of(LayerKind kind) {
+  if (kind == LayerKind::parallel_dense) return Mixer::parallel;
   if (kind >= LayerKind::recurrent_dense) return Mixer::recurrence;
   return kind >= LayerKind::sliding_dense ? Mixer::window : Mixer::attention;
 }
@@ -178,6 +186,7 @@ struct ModelShape {
   [[nodiscard]] bool has_ffn(int layer) const { return equipoise::has_ffn(kind(layer)); }
   [[nodiscard]] LayerKind kind(int layer) const {
     if (is_recurrent_layer(layer)) {
+      if (recurrence->next_to_attention) return LayerKind::parallel_dense;
       const auto& alone = recurrence->without_ffn;
       if (!alone.empty() && alone[at(std::min(layer, layers - 1))]) return LayerKind::recurrent_alone;
       return is_moe_layer(layer) ? LayerKind::recurrent_moe : LayerKind::recurrent_dense;

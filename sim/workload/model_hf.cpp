@@ -66,7 +66,8 @@ constexpr PassedOver kPassedOver[] = {
     {"who gets a token, not how much is computed",
      "norm_topk_prob scoring_func topk_method n_group topk_group routed_scaling_factor router_jitter_noise "
      "input_jitter_noise router_dtype use_routing_bias shared_moe_mode aux_loss_alpha seq_aux ep_size "
-     "router_scaling_factor enable_moe_fp32_combine moe_capacity moe_gate moe_norm_min moe_use_aux_free"},
+     "router_scaling_factor route_scale use_expert_bias enable_moe_fp32_combine moe_capacity moe_gate "
+     "moe_norm_min moe_use_aux_free"},
 };
 
 constexpr std::string_view kHarmlessStarts[] = {"rope_", "_attn_implementation", "mup_", "forced_"};
@@ -137,15 +138,12 @@ constexpr std::pair<std::string_view, std::string_view> kRefusedTypes[] = {
     {"mamba", kMixers},
     {"mamba2", kMixers},
     {"falcon_mamba", kMixers},
-    {"falcon_h1", "attention and a state-space mixer side by side in a layer are not modelled"},
     {"jamba", kMixers},
     {"zamba", kMixers},
     {"zamba2", kMixers},
     {"rwkv", kMixers},
     {"xlstm", kMixers},
     {"recurrent_gemma", kMixers},
-    {"lfm2", kMixers},
-    {"lfm2_moe", kMixers},
     {"deepseek_v32", kSparse},
     {"glm_moe_dsa", kSparse},
     {"gemma3n_text", kPerLayer},
@@ -159,15 +157,24 @@ constexpr std::pair<std::string_view, std::string_view> kRefusedTypes[] = {
     {"bloom", kOwnKeys},
     {"opt", kOwnKeys},
     {"dbrx", kOwnKeys},
-    {"afmoe", "attention whose output passes a gate is not modelled"},
-    {"beam", "attention whose output passes a gate is not modelled"},
     {"hrm_text", "layers that a token passes more than once are not modelled"},
     {"bert", kEncoder},
+    {"bert-generation", kEncoder},
+    {"big_bird", kEncoder},
     {"camembert", kEncoder},
+    {"data2vec-text", kEncoder},
     {"electra", kEncoder},
+    {"ernie", kEncoder},
+    {"megatron-bert", kEncoder},
     {"modernbert", kEncoder},
+    {"rembert", kEncoder},
     {"roberta", kEncoder},
+    {"roberta-prelayernorm", kEncoder},
+    {"roc_bert", kEncoder},
+    {"roformer", kEncoder},
     {"xlm-roberta", kEncoder},
+    {"xlm-roberta-xl", kEncoder},
+    {"xmod", kEncoder},
 };
 
 // Words that lists of layers use for attention that any layer may have.
@@ -232,6 +239,7 @@ struct TypeDefaults {
   bool window_on = true;  // also without use_sliding_window
   bool llama4 = false;    // whether chunks and experts have keys of their own
   bool expert_bias = false;
+  bool gated_attention = false;
   const char* values = "{}";
 };
 const TypeDefaults* defaults_of(const std::string& type) {
@@ -298,8 +306,16 @@ const TypeDefaults* defaults_of(const std::string& type) {
       {"qwen3_next", {.values = kGatedDelta}},
       {"qwen3_5_text", {.values = kGatedDelta}},
       {"qwen3_5_moe_text", {.values = kGatedDelta}},
+      {"olmo_hybrid", {.values = R"({"attn_output_gate": false, "linear_conv_kernel_dim": 4,
+    "full_attention_interval": 4})"}},
       {"kimi_linear", {}},
       {"bamba", {}},
+      {"falcon_h1", {.values = R"({"mamba_n_heads": 128, "mamba_d_head": "auto", "mamba_n_groups": 1,
+    "mamba_d_state": 256, "mamba_d_conv": 4, "mamba_d_ssm": 1024, "mamba_expand": 2})"}},
+      {"lfm2", {.values = R"({"tie_word_embeddings": true, "conv_L_cache": 3, "num_hidden_layers": 32,
+    "hidden_size": 2560, "intermediate_size": 12288, "num_attention_heads": 32, "num_key_value_heads": 8,
+    "vocab_size": 65536, "block_auto_adjust_ff_dim": true, "block_multiple_of": 256})"}},
+      {"lfm2_moe", {.values = R"({"tie_word_embeddings": true, "conv_L_cache": 3, "num_dense_layers": 2})"}},
       {"nemotron_h", {.gated = false, .activation = "relu2", .values = kHead128}},
       {"hunyuan_v1_dense", {}},
       {"seed_oss", {.qkv_bias = true, .values = kHead128}},
@@ -311,6 +327,9 @@ const TypeDefaults* defaults_of(const std::string& type) {
       {"apertus", {.gated = false, .activation = "xielu"}},
       {"bitnet", {.activation = "relu2"}},
       {"dots1", {}},
+      {"afmoe",
+       {.every_full = 4, .gated_attention = true, .values = R"({"head_dim": 128, "num_dense_layers": 1})"}},
+      {"beam", {.every_full = 6, .gated_attention = true, .values = kHead128}},
       {"gpt2", {.gated = false, .qkv_bias = true, .activation = "gelu_new", .values = kTied}},
       {"gpt_bigcode", {.gated = false, .qkv_bias = true, .activation = "gelu_pytorch_tanh", .values = kTied}},
       {"starcoder2", {.gated = false, .qkv_bias = true, .activation = "gelu_pytorch_tanh", .values = kTied}},
@@ -390,8 +409,9 @@ void read_windows(HfConfig& config, const TypeDefaults& type, bool known, ModelS
   const std::int64_t window = config.count_or("sliding_window", 0);
   if (config.count_or("sliding_window_size", window) != window)  // Gemma 2 states it twice
     config.fail("sliding_window_size", "the same as sliding_window");
-  const std::string every_key = config.one_of({"sliding_window_pattern", "_sliding_window_pattern"});
-  (void)config.find("_sliding_window_pattern");
+  const std::string every_key =
+      config.one_of({"sliding_window_pattern", "_sliding_window_pattern", "global_attn_every_n_layers"});
+  for (const char* key : {"_sliding_window_pattern", "global_attn_every_n_layers"}) (void)config.find(key);
   const bool lists = config.find("layer_types") != nullptr;  // which then says it all
   // A type that is not known may state a window as long as its positions, which no layer uses.
   const json* const positions = config.find("max_position_embeddings");
@@ -452,7 +472,8 @@ void read_mlp_types(HfConfig& config, int layers, std::vector<bool>& sparse) {
 // Which layers have experts, by the rules of DeepSeek and ERNIE (the first ones dense, then every so many),
 // Qwen (every so many, but for a list), Llama 4 (a list, or every so many) and Transformers 5 (a list).
 void read_sparse_layers(HfConfig& config, ModelShape& m, MoeShape& moe, bool llama4) {
-  const std::string first_key = config.one_of({"first_k_dense_replace", "moe_layer_start_index"});
+  const std::string first_key =
+      config.one_of({"first_k_dense_replace", "moe_layer_start_index", "num_dense_layers"});
   const auto dense_first = config.count_or(first_key, 0, kMostLayers);
   const auto frequency = config.positive_or("moe_layer_freq", 1);
   const std::string step_key =
@@ -611,6 +632,20 @@ std::string ffn_width(HfConfig& config, const std::string& key) {
                                                                                 : key;
 }
 
+// The FFN of LFM2: its config states the width of one without a gate, of which a gated one has two thirds,
+// times a factor, rounded up.
+std::int64_t rounded_ffn(HfConfig& config, std::int64_t stated) {
+  const std::int64_t width = config.positive_or("block_ff_dim", stated);
+  const json* const factor = config.find("block_ffn_dim_multiplier");
+  const std::int64_t multiple = config.positive("block_multiple_of");
+  if (!config.flag_or("block_auto_adjust_ff_dim", true)) return width;
+  if (factor != nullptr && (!factor->is_number() || *factor <= 0 || *factor > kLargest))
+    config.fail("block_ffn_dim_multiplier", "a number above 0");
+  const double times = factor == nullptr ? 1 : factor->get<double>();
+  const auto gated = static_cast<std::int64_t>(times * as_double(2 * width / 3));
+  return (gated + multiple - 1) / multiple * multiple;
+}
+
 // Refuses every key that was not read, unless it shapes nothing or is off. One line names all of them, so
 // that a user need not find them one by one.
 void refuse_other_keys(const HfConfig& config) {
@@ -681,9 +716,10 @@ ModelShape read_hf_config(const std::string& path, const HfOptions& options, Not
   // GPT-2's files omit the FFN if it is four times the hidden size.
   const bool four_times = type_name == "gpt2" || type_name == "gpt_bigcode";
   m.ffn = four_times ? config.positive_or(ffn, 4 * m.hidden) : config.positive(ffn_width(config, ffn));
+  if (type_name == "lfm2") m.ffn = rounded_ffn(config, m.ffn);
   (void)config.find("n_inner");
   m.vocab = config.positive("vocab_size");
-  m.tied_embeddings = config.flag_or("tie_word_embeddings", false);
+  m.tied_embeddings = config.flag_or(config.one_of({"tie_embedding", "tie_word_embeddings"}), false);
   m.gated_ffn = read_gated(config, type_name, options);
   const std::initializer_list<const char*> biases{"attention_bias", "qkv_bias", "use_bias", "use_qkv_bias"};
   const std::string bias = config.one_of(biases);
@@ -694,6 +730,7 @@ ModelShape read_hf_config(const std::string& path, const HfOptions& options, Not
     read_chunks(config, m);
   else if (!may_recur(type_name))
     read_windows(config, type, known != nullptr, m);
+  m.gated_attention = type.gated_attention;
   read_moe(config, type.llama4, m, found);
   if (m.moe) m.moe->bias = type.expert_bias;
   read_mla(config, m);

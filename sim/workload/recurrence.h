@@ -1,4 +1,5 @@
-// How a layer mixes the tokens of a sequence where it does not attend to keys: by a linear recurrence.
+// How a layer mixes the tokens of a sequence where it does not attend to keys, or not only: by a linear
+// recurrence.
 //
 // Each head has a state S of key_dim x value_dim numbers. Token t decays it, adds to it and reads it:
 //   S_t = decay_t S_(t-1) + k_t u_t^T,    o_t = S_t^T q_t.
@@ -8,6 +9,9 @@
 //
 // A layer projects its input to q, k and v, which a short causal convolution smooths, to numbers for decay
 // and beta, and to a gate, which scales the normed output before its projection.
+//
+// A short convolution alone (LFM2, arXiv 2511.23404) is the same without a state: the convolution smooths the
+// product of k and v, channel by channel, and q scales what it makes.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +23,7 @@
 
 namespace equipoise {
 
-enum class Recurrence : std::uint8_t { gated_delta, kimi_delta, mamba2, lightning };
+enum class Recurrence : std::uint8_t { gated_delta, kimi_delta, mamba2, lightning, convolution };
 
 struct RecurrenceFacts {
   Recurrence rule{};
@@ -30,6 +34,7 @@ struct RecurrenceFacts {
   bool decays_by_channel = false;  // whether each key channel has a decay, and a learned shift
   bool norms_heads_alone = false;  // whether one scale per channel of a head serves the norms of all heads
   bool convolution_bias = false;
+  bool state = true;  // without one there are neither decays nor a norm and a gate behind it
   // What public kernels reach: the share of the device's bf16 peak in the forward, by `chunk_flops`, and the
   // time of the backward over that of the forward.
   double efficiency = 0, backward = 0;
@@ -80,6 +85,7 @@ inline constexpr RecurrenceFacts kRecurrences[] = {
      .efficiency = 0.0446,
      .backward = 2.94},
     {.rule = Recurrence::lightning, .name = "lightning attention", .efficiency = 0.0908, .backward = 2.94},
+    {.rule = Recurrence::convolution, .name = "short convolution", .state = false},
 };
 static_assert(
     [] {
@@ -103,6 +109,7 @@ struct RecurrentShape {
   int convolution = 0;              // tokens that the short convolution sees; 0: there is none
   std::vector<bool> layers{};       // by layer: whether it has the recurrence in place of attention
   std::vector<bool> without_ffn{};  // by layer: whether no FFN follows; if empty all layers have one
+  bool next_to_attention = false;   // whether these layers attend, too, and add up what both make
 
   // What one of `tensor` TP ranks computes, which replicate heads of q and k if there are fewer than ranks.
   [[nodiscard]] RecurrentShape of_rank(int tensor) const {
@@ -116,13 +123,15 @@ struct RecurrentShape {
   [[nodiscard]] const RecurrenceFacts& facts() const { return facts_of(rule); }
   [[nodiscard]] std::int64_t key_width() const { return std::int64_t{key_heads} * key_dim; }
   [[nodiscard]] std::int64_t value_width() const { return std::int64_t{heads} * value_dim; }
-  // Elements of a token's q, k and v, which are those that the convolution smooths.
+  // Elements of a token's q, k and v.
   [[nodiscard]] std::int64_t mixed_width() const { return 2 * key_width() + value_width(); }
+  // Those that the convolution smooths: all of them, or the product of k and v.
+  [[nodiscard]] std::int64_t smoothed_width() const { return facts().state ? mixed_width() : value_width(); }
   // Elements that a token's fused input projection makes: q, k, v, and what each head takes. A gate as wide
   // as v is among them, and the decays of channels are not, where these come of two thin products each.
   [[nodiscard]] std::int64_t input_width() const {
-    return mixed_width() + (facts().decays_by_channel ? 0 : value_width()) +
-           std::int64_t{facts().inputs_of_head} * heads;
+    const bool gate = facts().state && !facts().decays_by_channel;
+    return mixed_width() + (gate ? value_width() : 0) + std::int64_t{facts().inputs_of_head} * heads;
   }
   // Elements that all input projections of a token make, with the decays of channels and their gate.
   [[nodiscard]] std::int64_t projected_width() const {
@@ -131,13 +140,14 @@ struct RecurrentShape {
   // Learned numbers outside the projections: of the convolution, the decays and the output's norm.
   [[nodiscard]] std::int64_t other_parameters() const {
     const std::int64_t taps = convolution + (convolution > 0 && facts().convolution_bias ? 1 : 0);
-    return taps * mixed_width() + std::int64_t{facts().learned_of_head} * heads +
-           (facts().decays_by_channel ? key_width() : 0) +
-           (facts().norms_heads_alone ? value_dim : value_width());
+    const std::int64_t scales = facts().norms_heads_alone ? value_dim : value_width();
+    return taps * smoothed_width() + std::int64_t{facts().learned_of_head} * heads +
+           (facts().decays_by_channel ? key_width() : 0) + (facts().state ? scales : 0);
   }
   // FLOPs of a token's forward by the recurrence itself, token by token: the state is updated and read, and
-  // by the delta rule read once more.
+  // by the delta rule read once more. A convolution's are counted by its parameters.
   [[nodiscard]] double state_flops() const {
+    if (!facts().state) return 0;
     return (facts().delta ? 6.0 : 4.0) * heads * key_dim * value_dim;
   }
   // FLOPs of a token's forward by the products of chunks of C tokens. All rules have q k^T and its product
@@ -146,6 +156,7 @@ struct RecurrentShape {
   // section 3.3). All are counted for each head of v, as FLA runs them, also Mamba-2's q k^T, which mamba_ssm
   // computes once for the heads that share q and k.
   [[nodiscard]] double chunk_flops() const {
+    if (!facts().state) return 0;
     const double within = 2.0 * kRecurrenceChunk;
     return heads * within * (facts().delta ? 3.0 * key_dim + 2.0 * value_dim : key_dim + value_dim) +
            state_flops();

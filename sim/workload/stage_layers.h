@@ -44,6 +44,7 @@ enum class ModelPart : std::uint8_t {
   recurrent_dense_layer,
   recurrent_moe_layer,
   recurrent_alone_layer,
+  parallel_dense_layer,
   head
 };
 inline constexpr std::size_t kModelParts = kLayerKinds + 2;

@@ -94,8 +94,9 @@ TEST_CASE("old headers: no root, an error instead of a count, empty redop; prefi
   CHECK(gathered.samples.collective[0].kind == Collective::all_gather);
   CHECK(gathered.samples.collective[0].group.ranks_per_node == 2);
   CHECK(gathered.samples.collective[0].labels.at("inter_node_network").empty());
-  for (const std::string prefix : {"[1,0]<stdout>:", "0: ", "[0] ", " 12: ", "gpu-node-7: ", "[rank0]: ",
-                                   "[1,0]<stdout>: [0] ", "[prterun-node1-7@1,0]<stdout>: "}) {
+  for (const std::string prefix :
+       {"[1,0]<stdout>:", "0: ", "[0] ", " 12: ", "gpu-node-7: ", "[rank0]: ", "[1,0]<stdout>: [0] ",
+        "[prterun-node1-7@1,0]<stdout>: ", "2026-01-02T10:00:00.123456789Z "}) {
     CAPTURE(prefix);
     std::string tagged;
     for (std::size_t at = 0; at < old.size();) {

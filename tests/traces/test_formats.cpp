@@ -162,10 +162,11 @@ TEST_CASE("JSONL: a row that is a pack gives its documents, in every library's f
   const Lengths three_and_five{3, 5};
   const std::string ids = "\"input_ids\": [5, 6, 7, 8, 9, 10, 11, 12]";
   for (const std::string more :
-       {"\"seq_lengths\": [3, 5]", "\"seq_lens\": [3, 5]", "\"cu_seqlens\": [0, 3, 8]",
-        "\"cu_seqlens_q\": [0, 3, 8, -1, -1]", "\"cu_seq_lens_q\": [0, 3, 8, 8]", "\"seq_start_id\": [0, 3]",
-        "\"position_ids\": [0, 1, 2, 0, 1, 2, 3, 4]", "\"seq_idx\": [0, 0, 0, 1, 1, 1, 1, 1]",
-        "\"segment_ids\": [1, 1, 1, 2, 2, 2, 2, 2]", "\"attention_mask\": [1, 1, 1, 2, 2, 2, 2, 2]",
+       {"\"seq_lengths\": [3, 5]", "\"seq_lens\": [3, 5]", "\"document_lengths\": [3, 5]",
+        "\"cu_seqlens\": [0, 3, 8]", "\"cu_seqlens_q\": [0, 3, 8, -1, -1]", "\"cu_seq_lens_q\": [0, 3, 8, 8]",
+        "\"seq_start_id\": [0, 3]", "\"position_ids\": [0, 1, 2, 0, 1, 2, 3, 4]",
+        "\"seq_idx\": [0, 0, 0, 1, 1, 1, 1, 1]", "\"segment_ids\": [1, 1, 1, 2, 2, 2, 2, 2]",
+        "\"attention_mask\": [1, 1, 1, 2, 2, 2, 2, 2]",
         "\"position_ids\": [0, 1, 2, 0, 1, 2, 3, 4], \"attention_mask\": [1, 1, 1, 1, 1, 1, 1, 1]",
         "\"seq_lengths\": [3, 5], \"num_tokens\": 8", "\"doc_ids\": [4, 9], \"seq_start_id\": [0, 3]"}) {
     CAPTURE(more);
@@ -178,6 +179,7 @@ TEST_CASE("JSONL: a row that is a pack gives its documents, in every library's f
         "\"attention_mask\": [true, true, true, true, true, false, false, false]",
         "\"segment_ids\": [1, 1, 1, 1, 1, 0, 0, 0]", "\"seq_lengths\": [5]", "\"cu_seqlens\": [0, 5]",
         "\"position_ids\": [0, 1, 2, 3, 4, 0, 0, 0], \"attention_mask\": [1, 1, 1, 1, 1, 0, 0, 0]",
+        "\"segment_ids\": [0, 0, 0, 1, 1, 1, 1, 1], \"attention_mask\": [0, 0, 0, 1, 1, 1, 1, 1]",
         "\"attention_mask\": [1, 1, 1, 1, 1, 0, 0, 0], \"length\": 8"}) {
     CAPTURE(more);
     CHECK(lengths_of("{" + ids + ", " + more + "}\n", "r.jsonl") == Lengths{5});
@@ -206,6 +208,9 @@ TEST_CASE("JSONL: fields that disagree, and lists that may be anything, are refu
                  "r.jsonl:1: cu_seqlens: found [0,2.5,4]; expected a list of integers"));
   CHECK(contains(refusal(ids + "\"attention_mask\": [1.0, 1.0, 0.0, 0.0]}\n", "r.jsonl"),
                  "attention_mask: found"));
+  CHECK(contains(refusal(ids + "\"segment_ids\": [0, 0, 1, 2]}\n", "r.jsonl"),
+                 "segment_ids: expected an attention_mask next to it, since the row begins with 2 zeros"));
+  CHECK(lengths_of(ids + "\"segment_ids\": [0, 1, 2, 0]}\n", "r.jsonl") == Lengths{1, 1});
   CHECK(lengths_of(ids + "\"position_ids\": [[0, 1, 2, 3]], \"doc_ids\": \"a\"}\n", "r.jsonl") == Lengths{4});
   CHECK(contains(refusal("{\"challenge\": [3, 5]}\n", "r.jsonl", "challenge"), "expected a length"));
   CHECK(contains(refusal("{\"scores\": [3, 5]}\n", "r.jsonl", "scores"),

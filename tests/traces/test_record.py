@@ -113,7 +113,7 @@ class RecorderTest(unittest.TestCase):
     def test_documents_of_a_packed_row(self):
         ids = {"input_ids": [5, 6, 7, 8, 9, 10, 11, 12]}
         for more in (
-            {"seq_lengths": [3, 5]}, {"cu_seqlens": [0, 3, 8, -1]}, {"cu_seq_lens_q": [0, 3, 8]}, {"seq_start_id": [0, 3]},
+            {"seq_lengths": [3, 5]}, {"document_lengths": [3, 5]}, {"cu_seqlens": [0, 3, 8, -1]}, {"cu_seq_lens_q": [0, 3, 8]}, {"seq_start_id": [0, 3]},
             {"position_ids": [0, 1, 2, 0, 1, 2, 3, 4]}, {"seq_idx": [0, 0, 0, 1, 1, 1, 1, 1]},
             {"attention_mask": [1, 1, 1, 2, 2, 2, 2, 2]},
             {"position_ids": [0, 1, 2, 0, 1, 2, 3, 4], "attention_mask": [1] * 8},
@@ -121,6 +121,7 @@ class RecorderTest(unittest.TestCase):
             self.assertEqual(record.documents_of_row({**ids, **more}, "t"), [3, 5], more)
         for more in (
             {"attention_mask": [0, 0, 0, 1, 1, 1, 1, 1]}, {"segment_ids": [1, 1, 1, 1, 1, 0, 0, 0]}, {"seq_lengths": [5]},
+            {"segment_ids": [0, 0, 0, 1, 1, 1, 1, 1], "attention_mask": [0, 0, 0, 1, 1, 1, 1, 1]},
             {"position_ids": [0, 1, 2, 3, 4, 0, 0, 0], "attention_mask": [1, 1, 1, 1, 1, 0, 0, 0]},
         ):
             self.assertEqual(record.documents_of_row({**ids, **more}, "t"), [5], more)
@@ -131,7 +132,8 @@ class RecorderTest(unittest.TestCase):
         tokens = {"input_ids": [1, 2, 3, 4, 5, 6]}
         for fields, says in (({"cu_seqlens": [0.0, 2.5, 6.0]}, "cu_seqlens: expected a list of integers"), ({"cu_seqlens": "x"}, "list of integers"),
                              ({"cu_seqlens": [0, -1, 6]}, "rise from 0"), ({"attention_mask": [1, 1, 0]}, "expected 6 numbers"),
-                             ({"position_ids": [0, 1, 0]}, "expected 6 numbers")):
+                             ({"position_ids": [0, 1, 0]}, "expected 6 numbers"),
+                             ({"segment_ids": [0, 0, 1, 1, 2, 2]}, "segment_ids: expected an attention_mask next to it.* begins with 2 zeros")):
             with self.assertRaisesRegex(record.UserError, says):
                 record.documents_of_row({**tokens, **fields}, "row 1")
         for fields, lengths in (({"document_ids": [4, 4, 4, 9, 9, 9]}, [3, 3]), ({"document_ids": "a"}, [6]), ({"cu_seqlens": [0, 4, 6, -1, -1]}, [4, 2]),

@@ -31,6 +31,10 @@ constexpr std::array kFields{Field{"input_ids", Says::tokens},
                              Field{"seq_lens", Says::lengths},
                              Field{"seqlens", Says::lengths},
                              Field{"sequence_lengths", Says::lengths},
+                             Field{"document_lengths", Says::lengths},
+                             Field{"doc_lengths", Says::lengths},
+                             Field{"doc_lens", Says::lengths},
+                             Field{"sample_lengths", Says::lengths},
                              Field{"cu_seqlens", Says::borders},
                              Field{"cu_seqlens_q", Says::borders},
                              Field{"cu_seq_lens", Says::borders},
@@ -149,8 +153,10 @@ class Row {
         return between(starts());
       case Says::positions:
         return begun_where([](std::int64_t, std::int64_t now) { return now == 0; });
-      case Says::segments:
       case Says::padded_segments:
+        check_zero_is_padding();
+        [[fallthrough]];
+      case Says::segments:
         return begun_where([](std::int64_t before, std::int64_t now) { return now != before; });
       case Says::mask:
       case Says::tokens:
@@ -192,6 +198,17 @@ class Row {
   void check_end(std::int64_t end) const {
     if (size_ >= 0 && end > size_)
       fail(by_.name, concatenated("at most the ", size_, " tokens of ", size_of_, ", found ", end));
+  }
+
+  // A row that begins with zeros and has none later is padded on its left, or its first document has number
+  // 0. A mask tells which.
+  void check_zero_is_padding() const {
+    if (numbers_.empty() || numbers_.front() != 0 || !mask_.empty()) return;
+    const auto first = std::ranges::find_if(numbers_, [](std::int64_t n) { return n != 0; });
+    if (first == numbers_.end() || std::find(first, numbers_.end(), 0) != numbers_.end()) return;
+    fail(by_.name,
+         concatenated("an attention_mask next to it, since the row begins with ", first - numbers_.begin(),
+                      " zeros: they are padding, or a document that seq_idx would number"));
   }
 
   static std::vector<Span> between(const Numbers& ends) {

@@ -96,6 +96,14 @@ std::string ranks_of_heads(const ModelShape& model, const Layout& layout, int de
   return "";
 }
 
+void add_exchanges(const ContextForm& form, const LayerCosts& costs, const ExchangedTokens& tokens,
+                   const ContextGroup& group, ContextExchanges& out, RangeUse& use) {
+  thread_local ContextExchanges own;
+  form.exchange(costs, tokens, group, own, use);
+  out.forward.insert(out.forward.end(), own.forward.begin(), own.forward.end());
+  out.backward.insert(out.backward.end(), own.backward.begin(), own.backward.end());
+}
+
 Picoseconds exchange_time(const ContextForm& form, const LayerCosts& costs, const ExchangedTokens& tokens,
                           int context, RangeUse& use) {
   thread_local ContextExchanges exchanges;

@@ -115,6 +115,15 @@ struct ContextPass {
     under[exchange * at(ranks) + rank] += time;
     busy[rank] += time;
   }
+  // Adds a pass of the same ranks that follows: its first run continues the last one.
+  void append(const ContextPass& next) {
+    for (std::size_t r = 0; r < at(ranks); ++r) {
+      run[run.size() - at(ranks) + r] += next.run[r];
+      busy[r] += next.busy[r];
+    }
+    run.insert(run.end(), next.run.begin() + ranks, next.run.end());
+    under.insert(under.end(), next.under.begin(), next.under.end());
+  }
 };
 
 // Both passes; the backward begins with the forward that selective recompute repeats.
@@ -179,12 +188,12 @@ static_assert(std::size(kContextForms) == std::size(kContextCommNames));
 inline const ContextForm& context_form(const Layout& layout) {
   return *kContextForms[at(layout.acting_form())];
 }
-inline const ContextForm& context_form(const LayerCosts& costs, Mixer mixer = Mixer::attention) {
-  return mixer == Mixer::recurrence ? kRecurrenceForm : context_form(costs.layout());
+inline const ContextForm& context_form(const LayerCosts& costs) {
+  return context_form(costs.layout());
 }
 // Whether a backward of a layer begins with its mixer's forward: selective recompute repeats attention alone.
 inline bool repeats_mixer(const Layout& layout, Mixer mixer) {
-  return mixer != Mixer::recurrence && layout.repeats(RecomputeModule::core_attn);
+  return attends(mixer) && layout.repeats(RecomputeModule::core_attn);
 }
 
 // An all-to-all with messages of any size, priced as one in which every rank sends or receives so many bytes.
@@ -197,6 +206,10 @@ inline bool heads_suit(const ModelShape& model, const Layout& layout, int degree
   return ranks_of_heads(model, layout, degree).empty();
 }
 
+// Adds what a layer exchanges in the form to what it exchanges before. A layer with two mixers has attention
+// first.
+void add_exchanges(const ContextForm& form, const LayerCosts& costs, const ExchangedTokens& tokens,
+                   const ContextGroup& group, ContextExchanges& out, RangeUse& use);
 Picoseconds exchange_time(const ContextForm& form, const LayerCosts& costs, const ExchangedTokens& tokens,
                           int context, RangeUse& use);
 // ContextForm::least_seconds of the layout's form; 0 on one rank.

@@ -34,7 +34,7 @@ StepBound::StepBound(const RunModels& models, const PolicyRun& row, bool splits_
   const auto stages = static_cast<std::size_t>(layout.pipeline);
   layers_.resize(stages, 0);
   attending_.resize(stages, 0);
-  all_attend_ = costs_.model().recurrence ? 0 : 1;
+  all_attend_ = costs_.basis.mixers[at(Mixer::recurrence)] > 0 ? 0 : 1;
   layers_before_.resize(stages, 0);
   recomputed_.resize(stages, 0);
   frozen_.resize(stages, 0);
@@ -63,7 +63,7 @@ StepBound::StepBound(const RunModels& models, const PolicyRun& row, bool splits_
   const auto attend = [&](std::size_t v) {
     double sum = 0;
     for (std::size_t k = 0; k < kLayerKinds; ++k)
-      if (mixer_of(static_cast<LayerKind>(k)) != Mixer::recurrence) sum += kinds[v].count[k];
+      if (attends(mixer_of(static_cast<LayerKind>(k)))) sum += kinds[v].count[k];
     return sum;
   };
   for (std::size_t v = 0; v < of_virtual.size() && !layout.bidirectional; ++v)

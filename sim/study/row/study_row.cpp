@@ -2,7 +2,9 @@
 
 #include <utility>
 
+#include "policies/degrees.h"
 #include "policies/steps.h"
+#include "sim/cost/context_exchange/context_form.h"
 #include "sim/study/read/naming.h"
 #include "sim/study/read/plan_file.h"
 
@@ -15,6 +17,16 @@ static PolicyRun with_batch(PolicyRun run, const DocumentSet& documents) {
   return run;
 }
 
+// Tells a policy that chooses CP degrees which of them the model's heads refuse, if any.
+static void offer_degrees_of_heads(const RunModels& models, PolicyRun& run) {
+  if (!run.policy().chooses_degrees) return;
+  std::vector<int> suitable;
+  for (int degree = 1; degree <= run.pack.gpus; ++degree)
+    if (heads_suit(models.costs.model(), models.layout, degree)) suitable.push_back(degree);
+  const bool all = std::ssize(suitable) == run.pack.gpus;
+  offer_degrees(all ? std::vector<int>{} : std::move(suitable), run.pack);
+}
+
 StudyRow::StudyRow(const Study& study, const StudyInputs& inputs, const PolicyRun& entry)
     : documents(inputs.documents),
       context_window(study.batch.context_window),
@@ -22,14 +34,18 @@ StudyRow::StudyRow(const Study& study, const StudyInputs& inputs, const PolicyRu
       schedule(schedule_policy_of(study, run)),
       models(naming(study.file, [&] {
         return std::make_shared<const RunModels>(study, layout_of(study, run), inputs.profile);
-      })) {}
+      })) {
+  offer_degrees_of_heads(*models, run);
+}
 
 StudyRow::StudyRow(const Study& study, const DocumentSet& d, const Profile* profile, PolicyRun entry)
     : documents(d),
       context_window(study.batch.context_window),
       run{with_batch(std::move(entry), documents)},
       schedule(schedule_policy_of(study, run)) {
-  if (profile != nullptr) models = std::make_shared<const RunModels>(study, layout_of(study, run), *profile);
+  if (profile == nullptr) return;
+  models = std::make_shared<const RunModels>(study, layout_of(study, run), *profile);
+  offer_degrees_of_heads(*models, run);
 }
 
 void StudyRow::recompute_layers(int layers) {

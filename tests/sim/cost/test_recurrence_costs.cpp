@@ -201,6 +201,57 @@ TEST_CASE("A layer's ops: projection, convolution, gated norm, output") {
   CHECK(bytes_in(after.ops(), OpName::activation) == 0);
 }
 
+TEST_CASE("A short convolution costs the rows that it moves: two products and the convolution between them") {
+  const ModelShape m = hybrid_model(Recurrence::convolution);
+  const Models models(m, Layout{});
+  OpList before, after;
+  RangeUse use;
+  models.costs.layers.forward(LayerKind::recurrent_dense, 4096, before, after, use);
+  // 32 x 128 channels. k times v: reads both, writes one; the result times q: the same.
+  CHECK(bytes_in(before.ops(), OpName::activation) == 4096.0 * 2 * 3 * 4096);
+  CHECK(bytes_in(before.ops(), OpName::convolution) == 4096.0 * 2 * 2 * 4096);
+  CHECK(after.ops()[0].name == OpName::activation);
+  CHECK(after.ops()[0].bytes == 4096.0 * 2 * 3 * 4096);
+  models.costs.layers.backward(LayerKind::recurrent_dense, 4096, before, after, use);
+  CHECK(bytes_in(after.ops(), OpName::activation) == 4096.0 * 2 * 5 * 4096);
+  CHECK(bytes_in(after.ops(), OpName::convolution) == 4096.0 * 2 * 3 * 4096);
+  CHECK(models.costs.recurrence.times(4096).forward == 0);
+  // Kept: q, k and v; their product, which the convolution reads; its result, and that times q.
+  const auto kept = [&](LayerKind kind) { return kept_bytes(m, Layout{}, FrameworkOptions{}, kind); };
+  const double attention = 2.0 * (4096 + 2 * 1024) + 2.0 * 4096 + 4.0 * 32;
+  CHECK(kept(LayerKind::recurrent_dense) - kept(LayerKind::dense) ==
+        2.0 * (2 * 2048 + 4096) + 2.0 * 4096 + 2.0 * (4096 + 4096) - attention);
+}
+
+TEST_CASE("Next to attention, a recurrence runs behind it and exchanges behind it") {
+  ModelShape m = hybrid_model(Recurrence::mamba2);
+  m.recurrence->layers.assign(at(m.layers), true);
+  ModelShape both = m;
+  both.recurrence->next_to_attention = true;
+  constexpr auto kParallel = static_cast<std::size_t>(LayerKind::parallel_dense);
+  const MicroBatch micro_batch = documents({10000, 300, 5000, 1084});
+  for (const int context : {1, 4}) {
+    const Layout layout = on(1, context);
+    const Models models(both, layout), recurrent(m, layout), attending(builtin_model("llama3.1-8b"), layout);
+    const MicroBatchCost cost = priced(models, micro_batch), other = priced(recurrent, micro_batch),
+                         attention = priced(attending, micro_batch);
+    CHECK(cost.attention_forward[at(Mixer::parallel)] == attention.attention_forward[0]);
+    CHECK(cost.attention_backward[2] == other.attention_backward[2]);
+    CHECK(cost.forward[kParallel].syncs() ==
+          attention.forward[0].syncs() + other.forward[kRecurrent].syncs());
+    CHECK(cost.kv_sent_tokens == attention.kv_sent_tokens);
+    // One FFN and norm, but both mixers' projections.
+    CHECK(cost.compute_forward[kParallel][0] > attention.compute_forward[0][0]);
+    CHECK(cost.compute_forward[kParallel][0] <
+          attention.compute_forward[0][0] + other.compute_forward[kRecurrent][0]);
+  }
+  const auto kept = [&](const ModelShape& model, LayerKind kind) {
+    return kept_bytes(model, Layout{}, FrameworkOptions{}, kind);
+  };
+  const double attention = 2.0 * (4096 + 2 * 1024) + 2.0 * 4096 + 4.0 * 32;
+  CHECK(kept(both, LayerKind::parallel_dense) == kept(m, LayerKind::recurrent_dense) + attention);
+}
+
 TEST_CASE("FSDP copies the weights of the layer's own kind") {
   ModelShape m = hybrid_model();
   m.gated_attention = true;

@@ -58,7 +58,7 @@ inline void vary_layers(std::uint64_t seed, Job& job) {
       std::string(job.model.chunked ? ", chunk " : ", window ") + std::to_string(job.model.sliding_window);
 }
 
-// In some, layers are linear recurrences in place of attention, a few of them without an FFN.
+// In some, layers are linear recurrences in place of attention, a few of them without an FFN, or next to it.
 inline void vary_mixers(std::uint64_t seed, Job& job) {
   if (seed % 5 != 2 || job.layout.nano_batches > 1) return;
   SplitMix64 random(seed);
@@ -68,6 +68,7 @@ inline void vary_mixers(std::uint64_t seed, Job& job) {
                             .key_dim = 128,
                             .value_dim = 64,
                             .convolution = 4};
+  recurrence.next_to_attention = !job.model.moe && seed % 2 == 0;
   for (int i = 0; i < job.model.layers; ++i) {
     recurrence.layers.push_back(below(random, 3) > 0);
     recurrence.without_ffn.push_back(below(random, 3) == 0);

@@ -262,3 +262,33 @@ TEST_CASE("Searches of CP degrees keep to those that share out a recurrence's he
   CHECK(layers_of_groups(row)(8192, 2) >= 0);
   CHECK(layers_of_groups(row)(8192, 4) == -1);
 }
+
+TEST_CASE("Policies with a CP degree for each document are offered those that the heads allow") {
+  json file = small_study();
+  file["parallel"] = {{"tensor", 1}, {"context", 1}, {"data", 8}, {"recompute", "full"}};
+  file["trace"] = {{"uniform", 65536}};
+  file["batch"] = {{"context_window", "64K"}, {"documents_per_step", 2}, {"steps", 2}};
+  file["policies"] = json::array();
+  for (const char* name : {"hybrid-cp", "dynamic-cp", "flexsp"})
+    file["policies"].push_back({{"name", name}, {"tokens_per_rank", "32K"}});
+  file.erase("baseline");
+  Study study = parse(file);
+  const auto degrees = [&] {
+    std::vector<std::set<int>> chosen;
+    for (const PolicyResult& row : run_study(study, {}).policies) {
+      REQUIRE(row.status == RowStatus::ok);
+      chosen.push_back(row.facts.degrees);
+    }
+    return chosen;
+  };
+  for (const std::set<int>& chosen : degrees()) CHECK(*chosen.rbegin() == 4);  // two documents on eight ranks
+  // Six heads allow 1, 2, 3 and 6 ranks: of the powers of two only 1 and 2 are left.
+  study.model.recurrence = RecurrentShape{.rule = Recurrence::gated_delta,
+                                          .key_heads = 6,
+                                          .heads = 6,
+                                          .key_dim = 64,
+                                          .value_dim = 64,
+                                          .convolution = 4,
+                                          .layers = std::vector<bool>(at(study.model.layers), true)};
+  for (const std::set<int>& chosen : degrees()) CHECK(*chosen.rbegin() == 2);
+}

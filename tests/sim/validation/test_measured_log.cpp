@@ -301,6 +301,8 @@ TEST_CASE("Kinds of kernels and of ops") {
            {"userbuffers_fp16_sum_inplace_gpu_rr_rs_oop", "reduce_scatter"},
            {"kuserbuffers_pushsendrecv", "send_recv"},
            {"void deep_ep::internode::dispatch<false, 8>", "send_recv"},
+           {"void hybrid_ep::combine_kernel<16>", "send_recv"},
+           {"mscclKernel_Sum_half_LL", ""},
            {"triton_tem_fused_mm_3", "gemm"},
            {"triton_poi_fused_add_mul_0", "elementwise"},
            {"triton_red_fused__scaled_mm_all_gather_into_tensor_3", "elementwise"},

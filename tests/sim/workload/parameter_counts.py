@@ -115,6 +115,9 @@ MODELS = {
     "Jais 2 8B": ("jais2", {}),
     "Persimmon 8B": ("persimmon", {}),
     "Granite, sliding windows": ("granite_swa", {}),
+    # A gate scales attention's output.
+    "AFMoE, the class's own": ("afmoe", {}),
+    "Beam 1.0 501B A23B": ("beam", {}),
     # Layers of linear recurrences.
     "Qwen3-Next 80B A3B": ("qwen3_next", sizes(2048, 48, 16, 2, 5120, 151936, head_dim=256, moe_intermediate_size=512,
                                                shared_expert_intermediate_size=512, num_experts=512, num_experts_per_tok=10,
@@ -124,6 +127,7 @@ MODELS = {
                                                    "num_experts_per_tok": 8, "moe_intermediate_size": 512,
                                                    "shared_expert_intermediate_size": 512}),
     "Qwen3.5 27B, text": ("qwen3_5_text", sizes(5120, 64, 24, 4, 17408, 248320, linear_num_value_heads=48)),
+    "OLMo Hybrid 7B": ("olmo_hybrid", {}),
     "Kimi-Linear 48B A3B": ("kimi_linear", {}),
     "Granite 4.0 H tiny": ("granitemoehybrid", sizes(1536, 40, 12, 4, 512, 100352, shared_intermediate_size=1024,
                                                      num_local_experts=64, num_experts_per_tok=6, mamba_n_heads=48,
@@ -135,6 +139,19 @@ MODELS = {
                                                       tie_word_embeddings=True, layer_types=GRANITE_LAYERS)),
     "Bamba 9B": ("bamba", sizes(4096, 32, 32, 8, 14336, 128256, attn_layer_indices=[9, 18, 27], mamba_n_heads=128,
                                 mamba_d_head=64, mamba_d_state=128, mamba_n_groups=1)),
+    # Attention and Mamba-2 side by side.
+    "Falcon-H1 0.5B": ("falcon_h1", sizes(1024, 36, 8, 2, 2048, 32784, head_dim=64, mamba_d_ssm=1536, mamba_n_heads=24,
+                                          mamba_d_head=64, mamba_d_state=128, mamba_n_groups=1, tie_word_embeddings=False)),
+    "Falcon-H1 34B": ("falcon_h1", sizes(5120, 72, 20, 4, 21504, 261120, head_dim=128, mamba_d_ssm=4096, mamba_n_heads=32,
+                                         mamba_d_head=128, mamba_d_state=256, mamba_n_groups=2)),
+    "Falcon-H1, the class's own": ("falcon_h1", {}),
+    # Short convolutions.
+    "LFM2 1.2B": ("lfm2", sizes(2048, 16, 32, 8, 12288, 65536, full_attn_idxs=[2, 5, 8, 10, 12, 14])),
+    "LFM2 350M": ("lfm2", sizes(1024, 16, 16, 8, 6656, 65536, full_attn_idxs=[2, 5, 8, 10, 12, 14])),
+    "LFM2 8B A1B": ("lfm2_moe", sizes(2048, 24, 32, 8, 7168, 65536, moe_intermediate_size=1792, num_experts=32,
+                                      num_experts_per_tok=4, num_dense_layers=2, conv_L_cache=3,
+                                      layer_types=["full_attention" if i in (2, 6, 10, 14, 18, 21) else "conv"
+                                                   for i in range(24)])),
     "MiniMax-Text-01": ("minimax", sizes(6144, 80, 64, 8, 9216, 200064, head_dim=128, num_local_experts=32,
                                          num_experts_per_tok=2,
                                          layer_types=(["linear_attention"] * 7 + ["full_attention"]) * 10)),

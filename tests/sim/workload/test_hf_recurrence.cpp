@@ -190,10 +190,48 @@ TEST_CASE("Lists of other families") {
       "attn_layer_indices: expected a list of layers, found 1 (bamba may have other mixers than attention)");
 }
 
+TEST_CASE("Falcon-H1: attention and Mamba-2 side by side in each layer") {
+  const json falcon = json::parse(R"({"model_type": "falcon_h1", "hidden_size": 1024, "num_hidden_layers": 36,
+    "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 64, "intermediate_size": 2048,
+    "vocab_size": 32784, "mamba_d_ssm": 1536, "mamba_n_heads": 24, "mamba_d_state": 128,
+    "ssm_multipliers": [1.0, 0.5], "attention_in_multiplier": 0.9, "tie_word_embeddings": false})");
+  Notes notes;
+  const ModelShape m = hybrid(falcon, &notes);
+  CHECK(m.layer_counts() == LayerCounts{0, 0, 0, 0, 0, 0, 0, 36});
+  CHECK(m.layers_of(Mixer::parallel) == 36);
+  CHECK(m.recurrence->value_dim == 64);  // "auto" in the class: the width of all heads over their number
+  CHECK(static_cast<double>(m.parameters()) == doctest::Approx(521411104).epsilon(1e-3));
+  CHECK(notes.back() == Note{"parallel_layers", "model", {{"rule", "Mamba-2"}, {"layers", 36}, {"of", 36}}});
+  CHECK(hybrid(changed(falcon, {{"mamba_d_ssm", nullptr}, {"mamba_n_heads", 32}})).recurrence->value_dim ==
+        64);
+  CHECK(refused(changed(falcon, {{"mamba_n_heads", 25}})).find("mamba_d_head: expected a number, since 25") ==
+        0);
+}
+
+TEST_CASE("LFM2: short convolutions in place of attention, and an FFN of two thirds of the width stated") {
+  const json lfm2 = json::parse(R"({"model_type": "lfm2", "hidden_size": 2048, "num_hidden_layers": 16,
+    "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 12288, "vocab_size": 65536,
+    "conv_L_cache": 3, "conv_bias": false, "full_attn_idxs": [2, 5, 8, 10, 12, 14],
+    "block_auto_adjust_ff_dim": true, "block_ffn_dim_multiplier": 1.0, "block_multiple_of": 256})");
+  Notes notes;
+  const ModelShape m = hybrid(lfm2, &notes);
+  CHECK(m.layer_counts() == LayerCounts{6, 0, 0, 0, 10, 0, 0, 0});
+  CHECK(!m.is_recurrent_layer(2));
+  CHECK(m.ffn == 8192);
+  CHECK(static_cast<double>(m.parameters()) == doctest::Approx(1170340608).epsilon(1e-3));
+  CHECK(notes.back() ==
+        Note{"convolution_layers", "model", {{"rule", "short convolution"}, {"layers", 10}, {"of", 16}}});
+  CHECK(hybrid(changed(lfm2, {{"block_auto_adjust_ff_dim", false}})).ffn == 12288);
+  CHECK(hybrid(changed(lfm2, {{"block_ffn_dim_multiplier", 0.99}})).ffn == 8192);  // 8,110 rounded up
+  CHECK(hybrid(changed(lfm2, {{"full_attn_idxs", nullptr}})).layers_of(Mixer::attention) == 16);
+  json listed = changed(lfm2, {{"layer_types", json::array()}});
+  for (int i = 0; i < 16; ++i) listed["layer_types"].push_back(i % 4 == 3 ? "full_attention" : "conv");
+  CHECK(hybrid(listed).layers_of(Mixer::recurrence) == 12);
+  listed["layer_types"][1] = "mamba";
+  CHECK(refused(listed).find("layer_types[1]: expected \"conv\" or") == 0);
+  CHECK(refused(changed(lfm2, {{"block_ffn_dim_multiplier", -1}})).find("block_ffn_dim_multiplier") == 0);
+}
+
 TEST_CASE("Mixers that are not modelled keep the true reason") {
-  const json falcon = changed(kNemotron, {{"model_type", "falcon_h1"}});
-  CHECK(refused(falcon) ==
-        "model_type: expected another, since attention and a state-space mixer side by side in a layer are "
-        "not modelled, found \"falcon_h1\"");
   CHECK(refused(changed(kNemotron, {{"model_type", "mine"}})).find("state-space") != std::string::npos);
 }

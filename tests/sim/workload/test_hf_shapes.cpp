@@ -419,7 +419,7 @@ TEST_CASE("Jamba and its like are refused by name") {
 
 TEST_CASE("The reason of a refusal is what is not modelled, not a key that is absent because of it") {
   const std::pair<json, const char*> others[] = {
-      {{{"model_type", "falcon_h1"}, {"attention_in_multiplier", 1.0}, {"mamba_d_ssm", 1024}}, "model_type"},
+      {{{"model_type", "jamba"}, {"attn_layer_offset", 4}, {"mamba_d_state", 16}}, "model_type"},
       {{{"model_type", "mine"}, {"a_multiplier", 1.0}, {"mamba_d_ssm", 1024}}, "mamba_d_ssm"},
       {{{"model_type", "mine"}, {"layer_types", {"linear_attention", "full_attention"}}}, "layer_types[0]"},
       {{{"model_type", "mine"}, {"layer_types", {"full_attention", "conv"}}}, "layer_types[1]"},

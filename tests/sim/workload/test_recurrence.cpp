@@ -35,6 +35,8 @@ TEST_CASE("The parameters of each rule's mixer") {
   CHECK(hybrid_of(Recurrence::mamba2).mixer_parameters(0) ==
         8 * (32 + 20 + 4) + 20 * 8 + 5 * 32 + 3 * 4 + 20);
   CHECK(hybrid_of(Recurrence::lightning).mixer_parameters(0) == 8 * (32 + 20) + 20 * 8 + 20);
+  // In: q, k and v. A convolution of the 20 channels of k times v; neither gate nor norm nor decays.
+  CHECK(hybrid_of(Recurrence::convolution).mixer_parameters(0) == 8 * 32 + 20 * 8 + 4 * 20);
   // Attention of the other layer is untouched.
   CHECK(hybrid_of(Recurrence::mamba2).mixer_parameters(1) == 8 * 24 + 8 * 8);
 }
@@ -73,6 +75,19 @@ TEST_CASE("A training step's FLOPs: pairs count in layers with attention alone")
   ModelShape all = m;
   all.recurrence->layers = {true, true};
   CHECK(all.training_flops(tokens, pairs) == all.training_flops(tokens, 0));
+}
+
+TEST_CASE("A layer with attention and a recurrence has the parameters and the FLOPs of both") {
+  ModelShape m = hybrid_of(Recurrence::mamba2);
+  const std::int64_t recurrence = m.mixer_parameters(0), attention = m.mixer_parameters(1);
+  m.recurrence->next_to_attention = true;
+  CHECK(m.kind(0) == LayerKind::parallel_dense);
+  CHECK(m.mixer_parameters(0) == recurrence + attention);
+  CHECK(m.layer_parameters(0) == recurrence + attention + 3 * 8 * 16 + 2 * 8);
+  const double tokens = 100, pairs = 5050;
+  const double products = 6.0 * static_cast<double>(m.active_matmul_parameters()) * tokens;
+  CHECK(m.training_flops(tokens, pairs) ==
+        products + 3.0 * 240 * tokens + 2 * 3.0 * 2 * (4 + 4) * 2 * pairs);  // both layers attend
 }
 
 TEST_CASE("A gate of attention is projected with the queries") {
