@@ -185,9 +185,11 @@ void MicroBatchCoster::cost_mixer(Mixer mixer, const MicroBatch& micro_batch, in
   exchanges_.forward.clear();
   exchanges_.backward.clear();
   const ContextGroup group = context_group(costs_, context, out.pool.get());
-  if (context > 1) form.exchange(costs_, tokens, group, exchanges_, out.use);
+  RangeUse of_layer;
+  if (context > 1) form.exchange(costs_, tokens, group, exchanges_, of_layer);
   const bool alone = exchanges_.forward.empty();
-  (alone && mixer != Mixer::recurrence ? attend_alone : form.attend)(of, passes_, out.use);
+  (alone && mixer != Mixer::recurrence ? attend_alone : form.attend)(of, passes_, of_layer);
+  out.use.add(of_layer, costs_.basis.mixers[at(mixer)]);
   assert(passes_.forward.under.size() == exchanges_.forward.size() * at(context) &&
          passes_.backward.under.size() == exchanges_.backward.size() * at(context));
   take_evened(out.evened, passes_, exchanges_);
@@ -370,7 +372,7 @@ void MicroBatchCoster::build_layer(LayerKind kind, MicroBatchCost& out) {
   for (int r = 0; r < ranks; ++r) {
     works_.push_back(layer_work(kind, at(r), out));
     const LocalWork& work = *works_.back().all;
-    out.use += work.use;
+    out.use.add(work.use, costs_.layer_counts()[k]);
     out.recomputed[k] =
         std::max(out.recomputed[k], work.recomputed + (selective ? passes_.forward.busy[at(r)] : 0));
   }

@@ -104,6 +104,7 @@ json summary_json(const Study& study, const StudyResult& result) {
           {"mfu_peak", result.mfu_peak ? json(text_of(*result.mfu_peak)) : json(nullptr)},
           {"trace", result.trace_origin},
           {"predictions", p.use.calls},
+          {"kernel_seconds", p.use.seconds},
           {"beyond_samples", p.use.beyond_samples},
           {"beyond_samples_share", beyond_samples_share(p.use)},
           {"on_derived_tables", p.use.derived}}}};
