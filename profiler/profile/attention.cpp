@@ -338,30 +338,29 @@ struct AttentionModel::Fit {
     return attention_seconds(direction.loops, heads, work);
   }
 
-  // Counts the call in `use`. Throws UserError where it lies outside the validity of the direction's table.
-  void note(const Direction& direction, const AttentionCall& call, RangeUse& use) const {
+  // Counts the call in `use` and returns its seconds. Throws UserError where it lies outside the validity of
+  // the direction's table.
+  double note(const Direction& direction, const AttentionCall& call, double call_seconds,
+              RangeUse& use) const {
     const auto longest = static_cast<double>(call.most_keys);
     if (longest > direction.keys.allowed.high)
       refuse_out_of_range(profile, direction.op, "keys", longest, direction.keys.allowed);
-    use.note(longest > direction.keys.samples.high ||
-                 static_cast<double>(call.fewest_queries) < direction.queries.samples.low,
-             direction.keys.derived);
+    return use.note(longest > direction.keys.samples.high ||
+                        static_cast<double>(call.fewest_queries) < direction.queries.samples.low,
+                    direction.keys.derived, call_seconds);
   }
 
   [[nodiscard]] double seconds(const Direction& direction, const AttentionCall& call, RangeUse& use) const {
     if (call.work.tiles == 0) return 0;
-    note(direction, call, use);
     const AttentionWork& work = direction.pass == AttentionPass::forward ? call.work : call.backward;
-    return attention_seconds(direction.parameters, heads, sms, work);
+    return note(direction, call, attention_seconds(direction.parameters, heads, sms, work), use);
   }
 
   [[nodiscard]] double seconds(const Direction& direction, std::span<const QueryKeys> pieces, RangeUse& use,
                                std::int64_t window) const {
     AttentionCall call = count_call(pieces, window);
-    if (direction.cpu_core && call.work.tiles > 0) {
-      note(direction, call, use);
-      return blocked_seconds(direction, pieces, window);
-    }
+    if (direction.cpu_core && call.work.tiles > 0)
+      return note(direction, call, blocked_seconds(direction, pieces, window), use);
     if (window == 0 && direction.apart != DocumentMask::varlen)
       call.work = call.backward = attention_work({}, direction.apart, pieces, direction.pass);
     return seconds(direction, call, use);

@@ -389,8 +389,7 @@ double CollectiveModel::seconds(Collective kind, double bytes, GroupShape group,
     beyond = beyond || !fit_->nodes.samples.holds(nodes);
     seconds = network_seconds(fit_->network, fit_->node[index], kind, bytes, group, nic);
   }
-  use.note(beyond, derived);
-  return seconds;
+  return use.note(beyond, derived, seconds);
 }
 
 // `bytes`: a rank's whole buffer, of which every rank of the group gets an equal part.
@@ -405,10 +404,10 @@ double CollectiveModel::Fit::by_messages(double bytes, GroupShape group, RangeUs
   const bool derived = messages->bytes.derived;
   const bool seen =
       messages->bytes.samples.holds(bytes / group.ranks) && messages->nodes.samples.holds(node_count);
-  use.note(derived || !seen, derived);
   const double latency_us = network.launch_us + network.step_us * std::log2(node_count);
   const double bus = bus_GBps(node[index], Collective::all_to_all, group.ranks_per_node);
-  return 1e-6 * latency_us + messages_seconds(messages->fit, load, bus, rate_of_nic());
+  return use.note(derived || !seen, derived,
+                  1e-6 * latency_us + messages_seconds(messages->fit, load, bus, rate_of_nic()));
 }
 
 double CollectiveModel::forwarded_seconds(const ExchangeLoad& load, GroupShape group, RangeUse& use) const {
@@ -429,9 +428,9 @@ double CollectiveModel::forwarded_seconds(const ExchangeLoad& load, GroupShape g
                     "exchange lies within a node, found 0");
   const bool derived = forwarding->bytes.derived;
   const bool seen = forwarding->bytes.samples.holds(bytes) && forwarding->nodes.samples.holds(nodes);
-  use.note(derived || !seen, derived);
-  return forwarding_seconds(forwarding->fit, load,
-                            {fit_->nvlink_GBps, load.network_bytes > 0 ? fit_->rate_of_nic() : 0});
+  return use.note(derived || !seen, derived,
+                  forwarding_seconds(forwarding->fit, load,
+                                     {fit_->nvlink_GBps, load.network_bytes > 0 ? fit_->rate_of_nic() : 0}));
 }
 
 double CollectiveModel::least_seconds_per_byte(Collective kind, GroupShape group) const {

@@ -18,23 +18,33 @@ struct AttentionCall;  // profiler/profile/attention.h: a call's pieces, counted
 struct ExchangeLoad;   // profiler/profile/collective.h: what a GPU's links carry
 class Profile;         // profiler/profile/profile.h: the parsed file
 
-// Counts predictions, and those that lay outside the fitted samples but inside the validity range that the
-// profile declares. A call outside the validity range throws UserError. All calls to a derived table count as
-// outside, since no sample of that kernel on that device exists.
+// Counts predictions and their seconds, and those that lay outside the fitted samples but inside the validity
+// range that the profile declares. A call outside the validity range throws UserError. All calls to a derived
+// table count as outside, since no sample of that kernel on that device exists.
 struct RangeUse {
   std::int64_t calls = 0;
   std::int64_t beyond_samples = 0;
   std::int64_t derived = 0;  // the part of them that used derived tables
-  void note(bool beyond, bool is_derived) {
+  double seconds = 0;        // of all calls
+  double beyond_seconds = 0;
+  // Returns the seconds of the call.
+  double note(bool beyond, bool is_derived, double call_seconds) {
     calls += 1;
     beyond_samples += beyond ? 1 : 0;
     derived += is_derived ? 1 : 0;
+    seconds += call_seconds;
+    beyond_seconds += beyond ? call_seconds : 0;
+    return call_seconds;
   }
-  void operator+=(const RangeUse& other) {
+  // The calls of `other` were predicted once and run so many times.
+  void add(const RangeUse& other, double times) {
     calls += other.calls;
     beyond_samples += other.beyond_samples;
     derived += other.derived;
+    seconds += times * other.seconds;
+    beyond_seconds += times * other.beyond_seconds;
   }
+  void operator+=(const RangeUse& other) { add(other, 1); }
   friend bool operator==(const RangeUse&, const RangeUse&) = default;
 };
 

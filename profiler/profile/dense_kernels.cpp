@@ -173,10 +173,11 @@ double GemmModel::seconds(std::int64_t m, std::int64_t n, std::int64_t k, RangeU
   fit_->check("m", rows, fit_->m);
   fit_->check("n", columns, fit_->n);
   fit_->check("k", depth, fit_->k);
-  use.note(!fit_->m.samples.holds(rows) || !fit_->n.samples.holds(columns) || !fit_->k.samples.holds(depth),
-           fit_->m.derived);
-  if (fit_->cpu_core) return static_cast<double>(groups) * gemm_seconds(fit_->panels[at(role)], m, n, k);
-  return gemm_seconds(fit_->form, m, n, k, groups, output_bytes);
+  const bool beyond =
+      !fit_->m.samples.holds(rows) || !fit_->n.samples.holds(columns) || !fit_->k.samples.holds(depth);
+  return use.note(beyond, fit_->m.derived,
+                  fit_->cpu_core ? static_cast<double>(groups) * gemm_seconds(fit_->panels[at(role)], m, n, k)
+                                 : gemm_seconds(fit_->form, m, n, k, groups, output_bytes));
 }
 
 // --- Elementwise kernels and copies.
@@ -257,8 +258,8 @@ double ElementwiseModel::seconds(Elementwise op, double bytes, RangeUse& use, El
   const Row& row = fit_->rows[at(pass)][at(op)];
   if (bytes > row.bytes.allowed.high)
     refuse_out_of_range(fit_->profile, std::string(name_of(op)), "bytes", bytes, row.bytes.allowed);
-  use.note(!row.bytes.samples.holds(bytes), row.bytes.derived);
-  return elementwise_seconds(row.parameters, bytes);
+  return use.note(!row.bytes.samples.holds(bytes), row.bytes.derived,
+                  elementwise_seconds(row.parameters, bytes));
 }
 
 }  // namespace equipoise

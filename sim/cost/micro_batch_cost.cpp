@@ -182,19 +182,22 @@ void MicroBatchCoster::cost_mixer(Mixer mixer, const MicroBatch& micro_batch, in
   const ContextCase of{costs_, attention_, micro_batch, seen, tokens, context, window};
   out.cast_tokens = std::max(out.cast_tokens, tokens.held());
   exchanges_.clear();
-  if (attends(mixer)) cost_attention(of, mixer, out);
-  if (recurs(mixer)) cost_recurrence(of, mixer, out);
+  RangeUse of_layer;
+  if (attends(mixer)) cost_attention(of, mixer, of_layer, out);
+  if (recurs(mixer)) cost_recurrence(of, mixer, of_layer, out);
+  out.use.add(of_layer, costs_.basis.mixers[at(mixer)]);
   assert(passes_.forward.under.size() == exchanges_.forward.size() * at(context) &&
          passes_.backward.under.size() == exchanges_.backward.size() * at(context));
 }
 
-void MicroBatchCoster::cost_attention(const ContextCase& of, Mixer mixer, MicroBatchCost& out) {
+void MicroBatchCoster::cost_attention(const ContextCase& of, Mixer mixer, RangeUse& use,
+                                      MicroBatchCost& out) {
   const ContextForm& form = context_form(costs_);
   if (of.context > 1)
     add_exchanges(form, costs_, of.tokens, context_group(costs_, of.context, out.pool.get()), exchanges_,
-                  out.use);
+                  use);
   const bool alone = exchanges_.forward.empty();
-  (alone ? attend_alone : form.attend)(of, passes_, out.use);
+  (alone ? attend_alone : form.attend)(of, passes_, use);
   take_evened(out.evened, passes_, exchanges_);
   out.attention_forward[at(mixer)] = passes_.forward.busy;
   out.attention_backward[at(mixer)] = passes_.backward.busy;
@@ -205,11 +208,12 @@ void MicroBatchCoster::cost_attention(const ContextCase& of, Mixer mixer, MicroB
   out.kv_useful_tokens += layers * received.useful;
 }
 
-void MicroBatchCoster::cost_recurrence(const ContextCase& of, Mixer mixer, MicroBatchCost& out) {
+void MicroBatchCoster::cost_recurrence(const ContextCase& of, Mixer mixer, RangeUse& use,
+                                       MicroBatchCost& out) {
   if (of.context > 1)
-    add_exchanges(kRecurrenceForm, costs_, of.tokens, context_group(costs_, of.context), exchanges_, out.use);
+    add_exchanges(kRecurrenceForm, costs_, of.tokens, context_group(costs_, of.context), exchanges_, use);
   ContextPasses own;
-  kRecurrenceForm.attend(of, own, out.use);
+  kRecurrenceForm.attend(of, own, use);
   out.attention_forward[at(Mixer::recurrence)] = own.forward.busy;
   out.attention_backward[at(Mixer::recurrence)] = own.backward.busy;
   if (!attends(mixer)) {
@@ -391,7 +395,7 @@ void MicroBatchCoster::build_layer(LayerKind kind, MicroBatchCost& out) {
   for (int r = 0; r < ranks; ++r) {
     works_.push_back(layer_work(kind, at(r), out));
     const LocalWork& work = *works_.back().all;
-    out.use += work.use;
+    out.use.add(work.use, costs_.layer_counts()[k]);
     out.recomputed[k] = std::max(out.recomputed[k], work.recomputed + (selective ? attended[at(r)] : 0));
   }
   const auto add_pass = [&](std::span<const Op> exchanges, PassWork LayerWork::*own, ContextPass& pass,

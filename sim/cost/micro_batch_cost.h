@@ -149,8 +149,8 @@ class MicroBatchCoster {
   void cost_sharded(const MicroBatch& micro_batch, int context, MicroBatchCost& out);
   // The exchanges of a layer with the mixer and its work between them: of attention, then of a recurrence.
   void cost_mixer(Mixer mixer, const MicroBatch& micro_batch, int context, MicroBatchCost& out);
-  void cost_attention(const ContextCase& of, Mixer mixer, MicroBatchCost& out);
-  void cost_recurrence(const ContextCase& of, Mixer mixer, MicroBatchCost& out);
+  void cost_attention(const ContextCase& of, Mixer mixer, RangeUse& use, MicroBatchCost& out);
+  void cost_recurrence(const ContextCase& of, Mixer mixer, RangeUse& use, MicroBatchCost& out);
   const LocalWork& local_work(LayerKind kind, const Held& held, const ExpertArrivals& arriving);
   // What a rank does; valid until the next call.
   LayerWork layer_work(LayerKind kind, std::size_t rank, const MicroBatchCost& out);

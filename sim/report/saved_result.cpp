@@ -102,6 +102,8 @@ PolicyResult read_row(const json& saved, const std::string& where, const Layout&
   row.use.calls = value_or(provenance, "predictions", std::int64_t{0});
   row.use.beyond_samples = value_or(provenance, "beyond_samples", std::int64_t{0});
   row.use.derived = value_or(provenance, "on_derived_tables", std::int64_t{0});
+  row.use.seconds = value_or(provenance, "kernel_seconds", 0.0);
+  row.use.beyond_seconds = value_or(provenance, "beyond_samples_seconds", 0.0);
   row.notes = notes_in(saved, "notes");
   return row;
 }

@@ -104,7 +104,9 @@ json summary_json(const Study& study, const StudyResult& result) {
           {"mfu_peak", result.mfu_peak ? json(text_of(*result.mfu_peak)) : json(nullptr)},
           {"trace", result.trace_origin},
           {"predictions", p.use.calls},
+          {"kernel_seconds", p.use.seconds},
           {"beyond_samples", p.use.beyond_samples},
+          {"beyond_samples_seconds", p.use.beyond_seconds},
           {"beyond_samples_share", beyond_samples_share(p.use)},
           {"on_derived_tables", p.use.derived}}}};
     if (!result.kernel_errors.empty())

@@ -263,7 +263,7 @@ const PolicyResult* fullest_of(const StudyResult& result) {
 }  // namespace
 
 double beyond_samples_share(const RangeUse& use) {
-  return use.calls > 0 ? static_cast<double>(use.beyond_samples) / static_cast<double>(use.calls) : 0;
+  return use.seconds > 0 ? use.beyond_seconds / use.seconds : 0;
 }
 
 std::optional<Note> spread_of(const StudyResult& result) {

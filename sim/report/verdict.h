@@ -11,7 +11,7 @@
 
 namespace equipoise {
 
-// The share of a row's kernel times that is beyond the profile's samples.
+// The share of a row's kernel time that is beyond the profile's samples.
 double beyond_samples_share(const RangeUse& use);
 
 // The fastest row's slowest GPU over its fastest and its mean, as in WLB-LLM's Fig. 1 and 4.

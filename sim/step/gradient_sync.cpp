@@ -189,9 +189,13 @@ Op GradientSync::collective(OpName name, Collective kind, const Held& held, doub
   const auto add = [&](double elements, GroupShape group) {
     const double at_once = bucket > 0 ? bucket : elements;
     op.bytes += elements * bytes_each;
-    if (elements > 0)
-      op.duration += to_picoseconds(
-          elements / at_once * costs_.kernels.collectives().seconds(kind, at_once * bytes_each, group, use_));
+    if (elements > 0) {
+      RangeUse of_bucket;
+      op.duration +=
+          to_picoseconds(elements / at_once *
+                         costs_.kernels.collectives().seconds(kind, at_once * bytes_each, group, of_bucket));
+      use_.add(of_bucket, elements / at_once);
+    }
   };
   if (held.dense > 0) add(held.dense, costs_.grid().data_context_shape());
   if (held.experts > 0) add(held.experts, costs_.grid().expert_data_shape());

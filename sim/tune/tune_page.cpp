@@ -46,7 +46,7 @@ std::vector<std::string> tune_lines(const TuneReport& report) {
   lines.push_back("It is limited by " + text_of(blame_of(m, winner.study.layout.pipeline)) +
                   joined_texts(winner_over_others(report), "") + ". " +
                   fixed(100 * beyond_samples_share(winner.row().use), 0) +
-                  " % of its kernel times are beyond the profile's samples.");
+                  " % of its kernel time is beyond the profile's samples.");
   lines.push_back(counts_text(report.found) + halving_text(report.found) + end_text(report));
   if (!report.flags_alone.empty()) lines.push_back(report.flags_alone);
   return lines;

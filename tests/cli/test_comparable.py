@@ -78,14 +78,26 @@ class Comparable(Case):
     def test_the_verdict_says_how_much_is_extrapolated(self):
         study = self.write("study.json", STUDY)
         shares = []
-        for layout in ({"tensor": 2, "pipeline": 4}, {"data": 4}):
-            sets = ("--set", f"parallel={json.dumps(layout)}", "--ignore-memory")
+        for window in ("16K", "128K"):  # the longest documents go beyond the samples of the profile's attention, 32K
+            sets = ("--set", f"batch.context_window={window}", "--ignore-memory")
             found = json.loads(self.ok("study", study, *sets, "--format", "json"))
             best = max(found["policies"], key=lambda row: row["metrics"]["tokens_per_second_per_gpu"])
             shares.append(best["provenance"]["beyond_samples_share"])
-            said = f". {100 * shares[-1]:.0f} % of its kernel times are beyond the profile's samples"
+            said = f". {100 * shares[-1]:.0f} % of its kernel time is beyond the profile's samples"
             self.assertIn(said, self.ok("study", study, *sets, "--wide"))
         self.assertNotEqual(*(round(100 * share) for share in shares))
+
+    def test_kernel_time_counts_every_layer(self):
+        """A kernel of a layer is predicted once and runs in every layer: by time it counts as often."""
+        study = self.write("study.json", dict(STUDY, parallel={"tensor": 2}))
+        model = 'model={"name": "m", "hidden": 1024, "heads": 16, "ffn": 4096, "vocab": 32000, "layers": %d}'
+        found = [json.loads(self.ok("study", study, "--set", model % layers, "--ignore-memory", "--format", "json"))
+                 ["policies"][0]["provenance"] for layers in (8, 16, 24)]
+        few, more, most = (row["kernel_seconds"] for row in found)
+        self.assertEqual(len({row["predictions"] for row in found}), 1)
+        self.assertGreater(more, 1.5 * few)
+        self.assertAlmostEqual(most - more, more - few, delta=1e-6 * most)
+        self.assertTrue(all(0 < row["beyond_samples_share"] < 1 for row in found))
 
     def test_without_a_pipeline_the_bubble_is_named_recompute(self):
         layout = dict(STUDY["parallel"], pipeline=1, recompute="full")

@@ -109,7 +109,7 @@ class InABrowser(Pages):
         self.assertEqual(page.evaluate("[...document.querySelectorAll('section')].filter(s => !s.querySelector('p, svg, canvas, table')).length"), 0)
         beyond, notes = self.beyond_and_notes(page)
         self.assertLessEqual(set(self.notes_of(summary)), set(notes))
-        self.assertEqual(beyond, "Kernel times beyond the profile’s samples: " + ", ".join(f"{p['label']} {self.share(p)}" for p in summary["policies"]) + ".")
+        self.assertEqual(beyond, "Kernel time beyond the profile’s samples: " + ", ".join(f"{p['label']} {self.share(p)}" for p in summary["policies"]) + ".")
         for chart in page.evaluate("[...document.querySelectorAll('.chart[role=img]')].map(c => [c.getAttribute('aria-label'), c.querySelectorAll('svg, canvas').length])"):
             self.assertTrue(chart[0])
             self.assertEqual(chart[1], 1, chart)
@@ -356,7 +356,7 @@ class InABrowser(Pages):
             self.assertTrue(pathlib.Path(link).exists(), link)
         beyond, notes = self.beyond_and_notes(page)
         most = {p["label"]: max((row for case in cases for row in case["rows"] if row["label"] == p["label"]), key=lambda row: row["beyond_samples"]) for p in cases[0]["rows"]}
-        self.assertEqual(beyond, "Kernel times beyond the profile’s samples: " + ", ".join(f"{label} up to {100 * row['beyond_samples']:.0f} %" for label, row in most.items()) + ".")
+        self.assertEqual(beyond, "Kernel time beyond the profile’s samples: " + ", ".join(f"{label} up to {100 * row['beyond_samples']:.0f} %" for label, row in most.items()) + ".")
         self.assertEqual(len(notes), len({note["text"] for case in cases for note in case["notes"]}))
         for case in cases:  # its own with its keys, what all have alone
             summary = json.loads((file.parent / case["folder"] / "summary.json").read_text())
@@ -408,7 +408,7 @@ class InABrowser(Pages):
         found = json.loads((self.folder / "tuned" / "tune.json").read_text())
         beyond, notes = self.beyond_and_notes(page)
         sides = {"the winner": found["ranking"][0], "the study’s baseline": found["baseline"]}
-        self.assertEqual(beyond, "Kernel times beyond the profile’s samples: " + ", ".join(f"{name} {self.share(row)}" for name, row in sides.items()) + ".")
+        self.assertEqual(beyond, "Kernel time beyond the profile’s samples: " + ", ".join(f"{name} {self.share(row)}" for name, row in sides.items()) + ".")
         own = {name: [note["text"] for note in row["study_notes"] + row.get("notes", [])] for name, row in sides.items()}
         self.assertIn("batch.oversize has no effect without batch.max_length", notes)  # of the study, and so of both
         self.assertTrue([note for note in notes if note.startswith("the winner: network ")], notes)  # the baseline is on one node
@@ -552,7 +552,7 @@ class InABrowser(Pages):
         self.assertIn("measured, with its noise" if noise else "measured", page.evaluate("[...document.querySelectorAll('#steps .legend li')].map(n => n.textContent)"))
         beyond, notes = self.beyond_and_notes(page)
         summary = json.loads((self.folder / "own" / "summary.json").read_text())
-        self.assertEqual(beyond, "Kernel times beyond the profile’s samples: " + ", ".join(f"{p['label']} {self.share(p)}" for p in summary["policies"]) + ".")
+        self.assertEqual(beyond, "Kernel time beyond the profile’s samples: " + ", ".join(f"{p['label']} {self.share(p)}" for p in summary["policies"]) + ".")
         self.assertTrue(summary["study"]["notes"])
         self.assertLessEqual(set(self.notes_of(summary)), set(notes))
         steps = json.loads(page.evaluate("document.getElementById('data').textContent"))["validation"]["policies"]

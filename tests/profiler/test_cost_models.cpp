@@ -424,6 +424,27 @@ TEST_CASE("a derived table has no samples, so every call to it is beyond them") 
   CHECK(sum.derived == 4);
 }
 
+TEST_CASE("what lies beyond the samples is counted by time, too") {
+  const Profile profile = Profile::load("h100-sxm");
+  const GemmModel gemm(profile, Precision::bf16);
+  RangeUse use;
+  const double within = gemm.seconds(2048, 4096, 4096, use);
+  CHECK(use.seconds == within);
+  CHECK(use.beyond_seconds == 0);
+  const double beyond = gemm.seconds(65536, 4096, 4096, use);  // the samples end at 32,768 rows
+  CHECK(use.seconds == within + beyond);
+  CHECK(use.beyond_seconds == beyond);
+  const AttentionModel attention(profile, {128, 8, 8});
+  const std::vector<QueryKeys> pieces{{65536, 65536}};  // and at 32,768 keys
+  const double attended = attention.forward_seconds(pieces, use);
+  CHECK(use.beyond_seconds == beyond + attended);
+  RangeUse layers;
+  layers.add(use, 3);  // predicted once, run three times
+  CHECK(layers.calls == use.calls);
+  CHECK(layers.seconds == doctest::Approx(3 * use.seconds));
+  CHECK(layers.beyond_seconds == doctest::Approx(3 * use.beyond_seconds));
+}
+
 TEST_CASE("calls outside the validity range are refused by name, calls beyond the samples are counted") {
   const Profile profile = Profile::load("h100-sxm");
   const AttentionModel model(profile, {128, 8, 8});

@@ -67,8 +67,8 @@ function keepOptionsWhole(root) {
   }
 }
 
-// The share of a row's kernel times beyond the profile's samples; null if it has none.
-const beyondOf = (row) => (row.provenance && row.provenance.predictions > 0 ? row.provenance.beyond_samples / row.provenance.predictions : null);
+// The share of a row's kernel time beyond the profile's samples; null if it has none.
+const beyondOf = (row) => (row.provenance && row.provenance.predictions > 0 ? row.provenance.beyond_samples_share : null);
 const shareText = (share) => (share > 0 && share < 0.01 ? "less than 1 %" : percent(share, 0));
 
 // The texts of notes. An earlier version's are plain texts, and a saved result may hold anything there.
@@ -97,7 +97,7 @@ function notesSection(shares, notes) {
   const parent = section("notes", "Notes");
   parent.append(...more);
   if (beyond)
-    parent.append(el("p", { class: "note beyond" }, "Kernel times beyond the profile’s samples: " + known.map(([what, share]) => `${what} ${shareText(share)}`).join(", ") + "."));
+    parent.append(el("p", { class: "note beyond" }, "Kernel time beyond the profile’s samples: " + known.map(([what, share]) => `${what} ${shareText(share)}`).join(", ") + "."));
   if (notes.length)
     parent.append(el("details", { class: "notes", open: notes.length < 4 }, el("summary", {}, notes.length === 1 ? "1 note" : `${notes.length} notes`),
       el("ul", { class: "setup" }, ...notes.map((note) => el("li", {}, note)))));
