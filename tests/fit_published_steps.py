@@ -34,8 +34,8 @@ from pathlib import Path
 
 import published_a100
 import published_steps as steps
-from published_errors import doubtful, source_of
-from published_settings import with_stages
+from published_errors import source_of
+from published_settings import doubtful, with_stages
 
 try:
     import numpy as np

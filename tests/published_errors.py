@@ -24,6 +24,7 @@ import argparse
 import itertools
 import json
 import math
+import re
 import statistics
 import sys
 from collections import defaultdict
@@ -31,7 +32,7 @@ from pathlib import Path
 
 import published_a100
 import published_steps as steps
-from published_settings import with_stages
+from published_settings import doubtful, with_stages
 
 TABLE = steps.ROOT / "sim/framework/published_errors.json"
 PRESETS = steps.ROOT / "sim/framework/presets"
@@ -44,14 +45,7 @@ LADDER = (COORDINATES, COORDINATES[:4], COORDINATES[1:], COORDINATES[1:4], ("exp
 # Of two rows: policies of one job, or two jobs on as many GPUs.
 LADDER_OF_RATIOS = (("policies", "framework", "experts"), ("policies", "experts"), ("experts",), ())
 ONE_STUDY = ("group", "model_id", "gpu", "n_gpus", "seq_len", "gbs_seqs", "precision")
-# Steps whose sources or rows say that they are not comparable: a reinforcement-learning trainer's, power-limited GPUs, runs of
-# many minutes in verification cards.
-DOUBTFUL = ("primerl_rl", "torchao_b200")
 DOUBTFUL_RATIOS = ("TRL",)  # three quarters of its steps are not the model's kernels
-
-
-def doubtful(row):
-    return row["group"].startswith(DOUBTFUL) or row["group"].endswith("_long")
 
 
 def kind_of(row, experts):
@@ -61,9 +55,13 @@ def kind_of(row, experts):
 
 
 def source_of(row):
-    """The repository or paper of a row; a sweep of layouts is one."""
+    """The repository or paper of a row; a sweep of layouts is one, and so are all rounds of MLPerf."""
     group = row["group"].split("_")[0] if row["group"].startswith("ultrascale") else row["group"]
-    return (row.get("source") or group).split("@")[0].split(":")[0]
+    source = row.get("source") or group
+    if paper := re.search(r"arxiv[^0-9]*(\d{4}\.\d{5})", source, re.IGNORECASE):
+        return f"arXiv {paper[1]}"
+    repository = re.match(r"(?:https://github\.com/)?([^@:\s]+)", source)[1]
+    return re.sub(r"(mlcommons/training_results)_v[\d.]+$", r"\1", repository)
 
 
 def weighted_quantile(values, level):
@@ -162,9 +160,10 @@ def evaluate(evidence, ladder=LADDER):
     print(f"each benchmark counting once: {100 * statistics.mean(statistics.mean(g) for g in groups.values()):.1f} % of {len(groups)}")
 
 
-def evidence_of(args, family, rows, models, held_out, with_experts):
+def evidence_of(program, jobs, family, rows, models, held_out):
     """What the steps of a preset show, one entry a row that can be simulated."""
-    simulator = steps.Simulator(args.program, rows, models, family, args.jobs)
+    simulator = steps.Simulator(program, rows, models, family, jobs)
+    with_experts = {model["model_id"] for model in models if model.get("n_experts")}
     of_id = {row["row_id"]: row for row in rows}
     evidence = []
     for found in simulator.predict("preset"):
@@ -180,25 +179,28 @@ def evidence_of(args, family, rows, models, held_out, with_experts):
     return evidence
 
 
-def read_evidence(args):
-    of_vtrain = [path for path in args.rows if "iteration time (ms)" in Path(path).read_text().splitlines()[0]]
-    rows = steps.read_tables([path for path in args.rows if path not in of_vtrain], ("gpu", "model_id", "step_time_s"))
-    models = steps.read_tables(args.models, ("model_id", "n_layers", "hidden"))
+def read_rows(tables, models):
+    """Rows, models and vTrain's shapes. Rows that say of themselves that they are not comparable are excluded."""
+    of_vtrain = [path for path in tables if "iteration time (ms)" in Path(path).read_text().splitlines()[0]]
+    rows = steps.read_tables([path for path in tables if path not in of_vtrain], ("gpu", "model_id", "step_time_s"))
+    models = steps.read_tables(models, ("model_id", "n_layers", "hidden"))
     with_stages(rows, models)
     a100, shapes = published_a100.read_rows(of_vtrain)
     # By the preset that was fitted to them, and by today's, whose slowdowns are carried over there.
     a100 = [{**row, "group": row["group"].split(", micro-batch")[0], "source": "vTrain"} for row in a100]
     rows += [{**row, "preset": published_a100.PRESET} for row in a100]
     rows += [{**row, "row_id": f"{row['row_id']} carried", "preset": "megatron", "zero": 0, "tp_overlap": 0} for row in a100]
-    with_experts = {model["model_id"] for model in models if model.get("n_experts")}
-    rows = [row for row in rows if not doubtful(row)]
-    held_out = json.loads(Path(args.held_out).read_text()) if args.held_out else {}
+    return [row for row in rows if not doubtful(row)], models, list(shapes.values())
+
+
+def evidence_of_all(program, jobs, rows, models, held_out, shapes=()):
+    """What the steps of all presets show. `shapes`: models of vTrain's rows, a table of other columns."""
     evidence = []
     for family in sorted({steps.family_of(row) for row in rows}):
-        for known, is_vtrain in ((models, False), (list(shapes.values()), True)):  # tables of unlike columns
+        for known, is_vtrain in ((models, False), (shapes, True)):
             some = [row for row in rows if steps.family_of(row) == family and (row.get("source") == "vTrain") == is_vtrain]
             if some:
-                evidence += evidence_of(args, family, some, known, held_out, with_experts)
+                evidence += evidence_of(program, jobs, family, some, known, held_out)
     return evidence
 
 
@@ -212,7 +214,9 @@ def main():
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--write", action="store_true", help="write sim/framework/published_errors.json")
     args = parser.parse_args()
-    evidence = read_evidence(args)
+    held_out = json.loads(Path(args.held_out).read_text()) if args.held_out else {}
+    rows, models, shapes = read_rows(args.rows, args.models)
+    evidence = evidence_of_all(args.program, args.jobs, rows, models, held_out, shapes)
     if len(by_benchmark(evidence)) <= LEAST_BENCHMARKS:
         sys.exit(f"error: expected steps of at least {LEAST_BENCHMARKS + 1} benchmarks, found {len(by_benchmark(evidence))}")
     ratios = ratios_of([e for e in evidence if e["source"] != "vTrain"]) + read_ratios(args.ratios)

@@ -58,6 +58,15 @@ SETTINGS = (
 )
 
 
+# Steps whose sources or rows say that they are not comparable: a reinforcement-learning trainer's, power-limited GPUs, runs of
+# many minutes in verification cards.
+DOUBTFUL = ("primerl_rl", "torchao_b200")
+
+
+def doubtful(row):
+    return row["group"].startswith(DOUBTFUL) or row["group"].endswith("_long")
+
+
 def torchtitan_stages(row, model):
     """Layers of each virtual stage, as torchtitan at 9dec370 splits a model that names no split (generate_split_points in
     parallelisms/pipelining_utils.py): what is left over goes to the second stage and those behind it, one each."""

@@ -35,7 +35,7 @@ import tempfile
 from collections import Counter, defaultdict
 from pathlib import Path
 
-from published_settings import SETTINGS, with_settings, with_stages
+from published_settings import SETTINGS, doubtful, with_settings, with_stages
 
 ROOT = Path(__file__).resolve().parent.parent
 FAMILIES = ("megatron", "megatron-eager", "fsdp", "torchtitan", "nanotron")  # the presets that rows were published for
@@ -204,7 +204,8 @@ def peak_error(row, found):
 
 
 def summarise_memory(results):
-    """All of these ran. Peaks are those that the sources print, of allocated or reserved bytes."""
+    """All of these ran. Peaks are those that the sources print, of allocated or reserved bytes. Doubtful rows do not count."""
+    results = [r for r in results if not doubtful(r)]
     refused = [r for r in results if not r["fits"]]
     print(f"memory: {len(refused)} of {len(results)} runs that ran are called out of memory: "
           + ", ".join(f"{name} ({n})" for name, n in Counter(r["group"] for r in refused).items()))

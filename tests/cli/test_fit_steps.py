@@ -6,6 +6,7 @@ EQUIPOISE names the program; ctest sets it.
 import csv
 import io
 import json
+import math
 import subprocess
 import sys
 import unittest
@@ -27,6 +28,8 @@ ROWS = [
 TRUTH = (1.3, 1.6, 1.9)
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
+import published_acceptance  # noqa: E402
+import published_errors  # noqa: E402
 import published_steps  # noqa: E402
 
 
@@ -34,6 +37,40 @@ class Presets(unittest.TestCase):
     def test_megatron_without_graphs_is_megatron_but_for_its_host_and_its_products(self):
         megatron, eager = (json.loads((ROOT / f"sim/framework/presets/{name}.json").read_text()) for name in ("megatron", "megatron-eager"))
         self.assertEqual(eager, published_steps.eager_preset(megatron, eager))
+
+
+class Published(unittest.TestCase):
+    def test_a_source_is_a_repository_or_a_paper(self):
+        for source, name in (("https://github.com/NVIDIA/dgxc-benchmarking@35a9aecc8d5b:nemotron/README_15b.md (tag v24.11.1)", "NVIDIA/dgxc-benchmarking"),
+                             ("NVIDIA/dgxc-benchmarking@e6afea3aea32:grok1/README_314b.md", "NVIDIA/dgxc-benchmarking"),
+                             ("https://arxiv.org/abs/2504.14960 (Table 4)", "arXiv 2504.14960"), ("arXiv 2503.07680v1 Table 4", "arXiv 2503.07680"),
+                             ("mlcommons/training_results_v5.1@441d:a/results/b", "mlcommons/training_results")):
+            self.assertEqual(published_errors.source_of({"group": "g", "source": source}), name)
+        self.assertEqual(published_errors.source_of({"group": "ultrascale_nanotron-1b"}), "ultrascale")
+
+    def test_a_kind_may_not_become_worse_by_more_than_a_point_or_its_standard_error(self):
+        stated = {"a": {"mean_abs_error": 0.02, "standard_error": 0.004, "benchmarks": 6},
+                  "b": {"mean_abs_error": 0.15, "standard_error": 0.03, "benchmarks": 4}}
+
+        def found(a, b, benchmarks=6):
+            return {"a": {**stated["a"], "mean_abs_error": a, "benchmarks": benchmarks}, "b": {**stated["b"], "mean_abs_error": b}}
+
+        self.assertEqual(list(published_acceptance.worse(stated, found(0.029, 0.179))), [])
+        self.assertEqual([line[:2] for line in published_acceptance.worse(stated, found(0.031, 0.181))], ["a:", "b:"])
+        self.assertEqual(list(published_acceptance.worse(stated, found(0.01, 0.1, benchmarks=5))), ["a: 6 benchmarks were predicted, now 5"])
+        self.assertEqual([line[:2] for line in published_acceptance.worse(stated, {"b": stated["b"]})], ["a:", "a:"])
+        # Small steps do not add up: the smaller error stays stated.
+        self.assertEqual(published_acceptance.kept(stated["a"], found(0.029, 0)["a"])["mean_abs_error"], 0.02)
+        self.assertEqual(published_acceptance.kept(stated["a"], found(0.01, 0)["a"])["mean_abs_error"], 0.01)
+
+    def test_benchmarks_of_a_kind_count_once(self):
+        kind = {"framework": "megatron", "experts": False, "lora": True, "architecture": "Hopper", "precision": "fp8"}
+        evidence = [{"kind": kind, "benchmark": benchmark, "log": -math.log1p(error)}
+                    for benchmark, error in (("a", 0.1), ("a", -0.3), ("b", 0.0), ("c", 0.1), ("d", 0.1))]
+        name, = published_acceptance.kinds_of(evidence)
+        self.assertEqual(name, "megatron, dense, LoRA, Hopper, fp8")
+        self.assertAlmostEqual(published_acceptance.kinds_of(evidence)[name]["mean_abs_error"], 0.1)
+        self.assertEqual(published_acceptance.kinds_of(evidence[:4]), {})
 
 
 class FitSteps(Case):
