@@ -66,6 +66,12 @@ class FirstOutput(Case):
         printed = run("study", "traces/studies/first-study.json", "--out", self.folder, cwd=SOURCE).stdout
         self.assertEqual(printed.replace(str(self.folder), "out/first-study"), shown)
 
+    def test_examples_lie_within_what_was_measured(self):
+        for name in ("first-study", "405b-8k-gpus", "405b-131k-gpus"):
+            found = json.loads(self.ok("study", SHIPPED / f"{name}.json", "--set", "batch.steps=4", "--format", "json", "--quiet"))
+            for row in found["policies"]:
+                self.assertLess(row["provenance"]["beyond_samples_share"], 0.1, (name, row["label"]))
+
     def test_ten_rows_fit_on_a_screen(self):
         rows = [{"name": "wlb", "queues": 1 + i, "shard": "adaptive", "label": f"a label that is longer than any column of the table may be, {i}"}
                 for i in range(9)]
