@@ -417,6 +417,23 @@ TEST_CASE("Jamba and its like are refused by name") {
   }
 }
 
+TEST_CASE("Types of other keys and encoders are refused for that, without a single size") {
+  for (const char* type : {"gpt_neo", "xlnet", "openai-gpt"})
+    CHECK(refusal({{"model_type", type}, {"vocab_size", 50257}})
+              .find("model_type: expected another, since its config has keys of its own") == 0);
+  for (const char* type : {"big_bird", "ernie", "xmod"})
+    CHECK(refusal({{"model_type", type}, {"hidden_act", "gelu"}})
+              .find("model_type: expected another, since encoders are not modelled") == 0);
+}
+
+TEST_CASE("A type whose attention passes a gate has the gate's parameters") {
+  const json beam = with(llama(), {{"model_type", "beam"}, {"head_dim", 128}});
+  json plain = with(llama(), {{"model_type", "llama"}, {"head_dim", 128}});
+  const ModelShape gated = read(beam), without = read(plain);
+  CHECK(gated.gated_attention);
+  CHECK(gated.parameters() - without.parameters() == gated.layers * gated.hidden * gated.query_width());
+}
+
 TEST_CASE("The reason of a refusal is what is not modelled, not a key that is absent because of it") {
   const std::pair<json, const char*> others[] = {
       {{{"model_type", "jamba"}, {"attn_layer_offset", 4}, {"mamba_d_state", 16}}, "model_type"},
