@@ -98,6 +98,19 @@ class RunScript(Case):
         self.assertEqual(self.words("--model=m", "--gpus", "8"), ["study", "--out", "out/job", "--model=m", "--gpus", "8"])
 
 
+    def test_help_of_a_verb_builds_nothing(self):
+        tools = self.folder / "tools"
+        tools.mkdir()
+        for tool in ("bash", "dirname", "sed", "grep", "python3"):  # neither cmake nor apt
+            (tools / tool).symlink_to(shutil.which(tool))
+        verbs = re.findall(r"^#   \./run\.sh (\w+)", (SOURCE / "run.sh").read_text(), re.MULTILINE)
+        self.assertGreater(len(verbs), 9)
+        for words in [["--help"], *([verb, "--help"] for verb in verbs), ["study", "my.json", "-h"]]:
+            done = subprocess.run([shutil.which("bash"), SOURCE / "run.sh", *words], capture_output=True, text=True, env={"PATH": str(tools)}, check=False)
+            self.assertEqual((done.returncode, done.stderr), (0, ""), words)
+            self.assertIn(words[0] if words[0] in verbs else "./run.sh study", done.stdout)
+
+
 class Anchor(Case):
     def seconds(self, path, *options):
         result = json.loads(self.ok("study", path, "--format", "json", "--quiet", *options))
