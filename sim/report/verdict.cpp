@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -131,17 +132,20 @@ std::string decimal_text(double tokens) {
   return formatted("%.4g", tokens) + std::string(kUnits[unit]);
 }
 
-Notes cost_of_job(const PolicyResult& row, double tokens) {
-  const std::optional<JobCost> cost = job_cost(row, tokens);
-  if (!cost) return {};
-  Notes dollars;
-  if (cost->dollars) dollars.push_back({"job_dollars", "", {{"dollars", std::llround(*cost->dollars)}}});
-  return {{"cost_of_job",
-           "",
-           {{"tokens", decimal_text(tokens)},
-            {"days", cost->days},
-            {"hours", std::llround(cost->gpu_hours)},
-            {"dollars", dollars}}}};
+// What the job takes with each of these rows.
+Notes cost_of_job(std::initializer_list<const PolicyResult*> rows, double tokens) {
+  Notes costs;
+  for (const PolicyResult* row : rows) {
+    const std::optional<JobCost> cost = job_cost(*row, tokens);
+    if (!cost) continue;
+    Notes dollars;
+    if (cost->dollars) dollars.push_back({"job_dollars", "", {{"dollars", std::llround(*cost->dollars)}}});
+    costs.push_back({"job_of_row",
+                     listed(row->run.label),
+                     {{"days", cost->days}, {"hours", std::llround(cost->gpu_hours)}, {"dollars", dollars}}});
+  }
+  if (costs.empty()) return {};
+  return {{"cost_of_job", "", {{"tokens", decimal_text(tokens)}, {"rows", costs}}}};
 }
 
 Note cost_of(const PolicyResult& first, const PolicyResult& baseline, double tokens) {
@@ -164,7 +168,8 @@ Note cost_of(const PolicyResult& first, const PolicyResult& baseline, double tok
           {{"hours", first.metrics.gpu_hours_per_billion_tokens.value_or(0)},
            {"dollars", dollars(first.metrics)},
            {"baseline", other},
-           {"job", cost_of_job(first, tokens)}}};
+           {"job",
+            &first == &baseline ? cost_of_job({&first}, tokens) : cost_of_job({&first, &baseline}, tokens)}}};
 }
 
 std::optional<Note> unequal_batches(const StudyResult& result) {

@@ -194,7 +194,7 @@ class Next(Case):
 class JobCost(Case):
     def test_tokens_of_a_job_take_days_hours_and_dollars(self):
         path = self.write("study.json", STUDY)
-        options = [path, "--tokens", "2T", "--set", "cluster.dollars_per_gpu_hour=3"]
+        options = [path, "--tokens", "2T", "--set", "cluster.dollars_per_gpu_hour=3", "--set", "baseline=wlb"]
         result = json.loads(self.ok("study", *options, "--format", "json", "--quiet"))
         self.assertEqual(result["cost"]["tokens"], 2e12)
         for row, cost in zip(result["policies"], result["cost"]["rows"]):
@@ -203,7 +203,11 @@ class JobCost(Case):
             self.assertAlmostEqual(cost["dollars"], 3 * cost["gpu_hours"], delta=1e-6 * cost["dollars"])
         line = next(line for line in self.ok("study", *options).splitlines() if line.startswith("Cost"))
         self.assertIn("GPU-hours per billion tokens", line)
-        self.assertIn("2T tokens take it", " ".join(self.ok("study", *options).split()))
+        first, base = (next(cost for cost in result["cost"]["rows"] if cost["label"] == label)
+                       for label in (result["comparison"]["fastest"], result["baseline"]))
+        self.assertNotEqual(first, base)
+        both = "; ".join(f"{row['label']} {row['days']:.1f} days, {row['gpu_hours']:,.0f} GPU-hours, ${row['dollars']:,.0f}" for row in (first, base))
+        self.assertIn(f"2T tokens: {both}.", " ".join(self.ok("study", *options).split()))
         for wrong in ("2X", "0.5", "1e30", "-3B"):
             self.refused("study", path, "--tokens", wrong, says=["--tokens"])
 
