@@ -36,6 +36,13 @@ class Job(Case):
         large = self.ok("study", "--model", "llama3.1-70b", "--gpus", "8", "--window", "8K")
         self.assertIn("does not fit on 8 GPUs with any layout; it fits on ", large.splitlines()[0])
 
+    def test_what_was_not_said_is_named_and_nothing_else(self):
+        two = run("study", *JOB[:2], "--gpus", 16, *JOB[4:], "--set", "batch.steps=2").stderr
+        self.assertIn("Not said, so assumed: documents of mixed, 512 windows of 8,192 tokens per step, framework megatron, ZeRO 1, bf16, "
+                      "50 GB/s per GPU between nodes, all weights trained.", two)
+        typed = run("study", *JOB, "--framework", "fsdp", "--trace", "mixed", "--set", "batch.steps=2", "--set", "precision=fp8").stderr
+        self.assertRegex(typed, r"Not said, so assumed: [\d,]+ windows of 8,192 tokens per step, ZeRO 3, fp8, all weights trained\.")
+
     def test_the_baseline_is_what_the_framework_does(self):
         options = [*JOB[:-2], "--set", "batch.steps=2", "--format", "json", "--quiet"]
         for framework, shard in (("megatron", "per-document"), ("torchtitan", "per-sequence")):
@@ -47,7 +54,7 @@ class Job(Case):
         for typed, chosen in (([], "megatron-eager"), (["--framework", "megatron"], "megatron")):
             done = run(*job, *typed)
             self.assertIn(f"framework {chosen}, simulated", done.stdout)
-            self.assertIn(f"framework {chosen}.", done.stderr + done.stdout)
+            self.assertEqual(f"framework {chosen}, ZeRO 1, bf16" in done.stderr, not typed)
 
     def test_a_short_trace_makes_small_batches_and_is_said_to_be_read_again(self):
         lengths = self.write("sft.txt", "\n".join(str(500 + 37 * i % 3000) for i in range(600)))  # 1.2M tokens

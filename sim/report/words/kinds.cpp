@@ -447,8 +447,11 @@ constexpr Kind kKinds[] = {
      "It does not fit on {gpus:,} GPUs with any layout; it fits on {more:,}."},
     {"job_fits_nowhere", "no layout of the job fits", "gpus more",
      "It does not fit on {gpus:,} GPUs with any layout, nor on up to {more:,}."},
-    {"job_assumes", "a job is made a study", "trace sequences window framework",
-     "What the options do not say is assumed: documents of {trace}, {sequences:,} windows of {window:,} tokens per step, framework {framework}."},
+    {"job_assumes", "a job is made a study", "trace sequences window framework zero precision network",
+     "Not said, so assumed: {trace:/}{sequences:,} windows of {window:,} tokens per step{framework:/}, ZeRO {zero}, {precision}{network:/}, all weights trained."},
+    {"trace_assumed", "part of job_assumes", "trace", "documents of {trace}, "},
+    {"framework_assumed", "part of job_assumes", "framework", ", framework {framework}"},
+    {"network_assumed", "part of job_assumes", "GBps", ", {GBps:~1} GB/s per GPU between nodes"},
 
     // --- The framework on a GPU
     {"anchored", "a measured step anchors the study", "factor seconds",
