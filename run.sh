@@ -18,8 +18,16 @@ cd "$(dirname "$0")"
 export CCACHE_BASEDIR=${CCACHE_BASEDIR:-$PWD}
 
 usage() {
-  sed -n '2,13s/^# \{0,1\}//p' "$0" >&2
-  exit 2
+  sed -n '2,13s/^# \{0,1\}//p' "$0"
+}
+
+# One verb's usage, at once: nothing is installed or built for it.
+help_of() {
+  case $1 in
+    papers | measured | atlas | figures) PYTHONPATH=sim/python "$debian_python" -m "$1" --help ;;
+    study) sed -n '/^## study$/,/^## [^s]/{/^```/,/^```/{/^```/!p}}' docs/reference/commands.md ;;
+    *) usage | grep "run.sh $1 " || usage ;;
+  esac
 }
 
 # The packages a build needs; those for optional parts (solver, BLAS, MPI) come along where they exist.
@@ -94,6 +102,15 @@ build() {
     exit 3
   }
 }
+
+for word in "$@"; do
+  case $word in
+    -h | --help)
+      help_of "${1:-}"
+      exit
+      ;;
+  esac
+done
 
 case "${1:-}" in
   study)
@@ -179,5 +196,8 @@ case "${1:-}" in
     # Three frames of each allocation are kept where a sanitizer keeps them: an eighth less time.
     ASAN_OPTIONS=${ASAN_OPTIONS:-malloc_context_size=3} ctest --preset "$preset" --parallel 2 "${@:3}"
     ;;
-  *) usage ;;
+  *)
+    usage >&2
+    exit 2
+    ;;
 esac

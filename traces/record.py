@@ -661,6 +661,9 @@ def main(arguments=None):
         return 2
     except KeyboardInterrupt:
         return 130
+    if about["left_out"]:
+        hint = "; --keep-duplicates keeps equal texts" if "duplicate" in about["left_out"] else ""
+        print("note: not recorded: " + ", ".join(f"{count:,} {why}" for why, count in about["left_out"].items()) + hint, file=sys.stderr)
     print(f"{about['trace']}: {about['documents']:,} documents, {about['tokens']:,} tokens, longest {about['longest']:,}")
     return 0
 

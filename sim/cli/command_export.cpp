@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <ostream>
 
 #include "policies/base/error.h"
@@ -53,8 +54,12 @@ bool says_row(const Notes& lost) {
   return std::ranges::all_of(lost, [](const Note& one) { return one.text("key") == "framework"; });
 }
 
-}  // namespace
-
+// The result of a framework's flags without the settings that no flag expresses: packed and sharded as the
+// flags say, on the same layout. Nothing if the flags express the whole row.
+struct FlagsAlone {
+  std::optional<PolicyResult> row;
+  Note what;  // how it packs, or why there is no row
+};
 std::optional<FlagsAlone> flags_alone(const SimulationOptions& options, const Exporter& to,
                                       const ExportedRow& row, const std::atomic<bool>& stop) {
   if (says_row(lost_notes(to, row))) return std::nullopt;
@@ -79,6 +84,8 @@ std::optional<FlagsAlone> flags_alone(const SimulationOptions& options, const Ex
     }
   return FlagsAlone{std::move(alone), {"packed_alone", "", {{"policy", to.alone}}}};
 }
+
+}  // namespace
 
 int run_export_command(const ExportOptions& options, std::ostream& out, std::ostream& log,
                        const std::atomic<bool>& stop) {

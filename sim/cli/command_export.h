@@ -3,16 +3,12 @@
 
 #include <atomic>
 #include <iosfwd>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "sim/cli/simulation.h"
 
 namespace equipoise {
-
-struct Exporter;
-class ExportedRow;
 
 struct ExportOptions : SimulationOptions {
   std::string file;
@@ -27,14 +23,5 @@ struct ExportOptions : SimulationOptions {
 // cannot be expressed is in comments there, and on `log`.
 int run_export_command(const ExportOptions& options, std::ostream& out, std::ostream& log,
                        const std::atomic<bool>& stop);
-
-// The result of a framework's flags without the settings that no flag expresses: packed and sharded as the
-// flags say, on the same layout. Nothing if the flags express the whole row.
-struct FlagsAlone {
-  std::optional<PolicyResult> row;
-  Note what;  // how it packs, or why there is no row
-};
-std::optional<FlagsAlone> flags_alone(const SimulationOptions& options, const Exporter& to,
-                                      const ExportedRow& row, const std::atomic<bool>& stop);
 
 }  // namespace equipoise

@@ -16,7 +16,6 @@
 #include "policies/base/error.h"
 #include "policies/base/files.h"
 #include "policies/base/text.h"
-#include "sim/cli/command_export.h"
 #include "sim/cli/command_merge.h"
 #include "sim/cli/merged_parts.h"
 #include "sim/export/export.h"
@@ -217,14 +216,14 @@ void write_results(const std::string& folder, const TuneReport& report) {
   write_file_atomically((out / "tune.json").string(), tune_json(report).dump(1) + "\n");
   write_file_atomically((out / "report.html").string(), tune_html(report));
   const std::string best = (out / "best.json").string();
-  if (report.places.empty()) {
+  if (report.places.ranking.empty()) {
     std::filesystem::remove(best, ignored);  // of an earlier search
     return;
   }
   // Until the best candidates have run in full, the first one is the search's own.
   const bool ran = !report.ranking.empty();
-  const Point first = ran ? report.ranking.front().point : report.places.front().point;
-  const auto& alike = ran ? report.ranking.front().alike : report.places.front().alike;
+  const Point first = ran ? report.ranking.front().point : report.places.ranking.front().point;
+  const auto& alike = ran ? report.ranking.front().alike : report.places.ranking.front().alike;
   write_file_atomically(best, best_json(report.candidates, first, alike).dump(2) + "\n");
 }
 
@@ -278,23 +277,6 @@ bool what_if_over(const TuneJob& job, const SearchResult& found, double minutes,
   return false;
 }
 
-// What the flags lose of the first row, and the speed of the rest. The search goes on if that cannot run.
-std::string flags_alone_text(const TuneJob& job, const RankedRow& first, const SimulationOptions& how) {
-  if (job.target.empty()) return "";
-  const Exporter& to = exporter_of(job.target);
-  const std::atomic<bool>& stop = *job.search.run.stop;
-  try {
-    const StudyResult result = run_within(how, first.study, stop, true);  // with its plan
-    const auto alone = flags_alone(how, to, {first.study, result.policies.front()}, stop);
-    if (!alone || !alone->row || !alone->row->simulated()) return "";
-    return "The first with what " + job.target + " has no flags for: " + simulated_text(first.row()) +
-           "; its flags alone (" + text_of(alone->what) + "): " + simulated_text(*alone->row) +
-           " (both simulated).\n";
-  } catch (const UserError&) {
-    return "";
-  }
-}
-
 // Whether the part finished and was not ended by Ctrl-C.
 bool ends(const std::function<void()>& part) {
   try {
@@ -306,8 +288,9 @@ bool ends(const std::function<void()>& part) {
 }
 
 // Announces what runs after the search, if that takes its time.
-void say_what_follows(std::span<const Place> shown, bool asks_what_if, bool interrupted, std::ostream& log) {
-  const auto again = std::ranges::count(shown, nullptr, &Place::row);
+void say_what_follows(const Places& places, bool asks_what_if, bool interrupted, std::ostream& log) {
+  const auto again = std::ranges::count(places.ranking, nullptr, &Place::row) +
+                     std::ranges::count(places.faster, nullptr, &Place::row);
   std::vector<std::string> parts;
   if (again > 0) parts.push_back(counted(again, "row") + " that only the journal tells of");
   if (asks_what_if) parts.push_back(concatenated("what ifs, up to ", kMostWhatIfs, " candidates in full"));
@@ -325,14 +308,13 @@ int report_search(const TuneJob& job, const SearchResult& found, const std::stri
   if (found.interrupted) options.run.stop = nullptr;
   asks_what_if = asks_what_if && !found.interrupted;
   Baseline baseline = baseline_to_run(job.file);
-  const std::vector<Place> places = places_of(job.candidates, found);
-  std::vector<RankedRow> ranking;
+  const Places places = places_of(job.candidates, found, options.keep);
+  std::vector<RankedRow> ranking, faster;
   std::vector<WhatIf> what_if;
-  TuneReport report{job.candidates, job.space, options, found, baseline, places, ranking, what_if, true};
+  TuneReport report{job.candidates, job.space, options, found,   baseline,
+                    places,         ranking,   faster,  what_if, true};
   if (!folder.empty()) write_results(folder, report);
-  if (!how.quiet)
-    say_what_follows(std::span(places).first(std::min(places.size(), options.keep)), asks_what_if,
-                     found.interrupted, log);
+  if (!how.quiet) say_what_follows(places, asks_what_if, found.interrupted, log);
   const ProgressLine line(log, !how.quiet);
   std::mutex writing;
   options.show = [&](const std::string& what) {
@@ -341,11 +323,11 @@ int report_search(const TuneJob& job, const SearchResult& found, const std::stri
   };
   options.show("in full: the study's baseline");
   const bool has_baseline = ends([&] { run_baseline(baseline, job.inputs, options.run); });
-  const bool has_rows =
-      ends([&] { run_ranked(job.candidates, places, job.inputs, baseline, options, ranking); });
+  const bool has_rows = ends([&] {
+    run_ranked(job.candidates, places.ranking, job.inputs, baseline, options, ranking);
+    run_ranked(job.candidates, places.faster, job.inputs, baseline, options, faster);
+  });
   const bool has_rest = has_baseline && has_rows && ends([&] {
-                          if (!found.interrupted && !ranking.empty())
-                            report.flags_alone = flags_alone_text(job, ranking.front(), how);
                           if (asks_what_if)
                             report.what_if_over = what_if_over(job, found, minutes, options, what_if);
                         });

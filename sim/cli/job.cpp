@@ -7,10 +7,12 @@
 #include <numeric>
 
 #include "policies/base/error.h"
+#include "policies/base/index.h"
 #include "policies/base/text.h"
 #include "profiler/profile/profile.h"
 #include "sim/cli/commands.h"
 #include "sim/framework/framework_runs.h"
+#include "sim/study/models.h"
 #include "sim/study/study_inputs.h"
 #include "sim/tune/candidate_text.h"
 #include "sim/tune/proposed_layout.h"
@@ -134,6 +136,27 @@ std::string profile_of(const std::string& gpu) {
   return *found;
 }
 
+Note assumed_of(const JobOptions& job, const json& file) {
+  const Study study = parse_case(file, kJobName);
+  const Profile profile = Profile::load(study.cluster.profile);
+  Notes trace, framework, network;
+  if (job.trace.empty()) trace.push_back({"trace_assumed", "", {{"trace", std::string(kDefaultTrace)}}});
+  if (job.framework.empty())
+    framework.push_back({"framework_assumed", "", {{"framework", study.framework.preset.name}}});
+  if (const double nic = nic_GBps(study.cluster, profile);
+      nic > 0 && study.layout.gpus() > gpus_per_node(study.cluster, profile))
+    network.push_back({"network_assumed", "", {{"GBps", nic}}});
+  return {"job_assumes",
+          "",
+          {{"trace", trace},
+           {"sequences", study.batch.sequences_per_step},
+           {"window", study.batch.context_window},
+           {"framework", framework},
+           {"zero", study.layout.zero},
+           {"precision", std::string(kPrecisionNames[at(study.layout.precision)])},
+           {"network", network}}};
+}
+
 std::vector<std::string> words_of(const JobOptions& job) {
   const JobOptions usual;
   std::vector<std::string> words;
@@ -166,13 +189,6 @@ JobStudy study_of_job(const JobOptions& job, const RunStudyOptions& options) {
   file["framework"] = framework;
   file["policies"] = job.policies.empty() ? default_policies(framework) : json(job.policies);
   set_steps(file, job.gpus);
-  made.assumed = {
-      "job_assumes",
-      "",
-      {{"trace", std::filesystem::path(file["trace"].begin()->get<std::string>()).filename().string()},
-       {"sequences", file["batch"]["sequences_per_step"].get<std::int64_t>()},
-       {"window", window},
-       {"framework", framework}}};
   const auto found = proposed_layout(file, job.gpus, options);
   made.has_layout = found.has_value();
   if (found) file["parallel"] = found->parallel;

@@ -33,13 +33,15 @@ std::vector<std::string> words_of(const JobOptions& job);
 inline constexpr const char* kJobName = "the job";
 
 // A study's file for the job, relative to the working folder. `fits` has the layout that was found, or says
-// that there is none and how many GPUs would do; `assumed` says what no option set.
+// that there is none and how many GPUs would do.
 struct JobStudy {
   nlohmann::json file;
   bool has_layout = false;
-  Note fits, assumed;
+  Note fits;
 };
 // Throws UserError, which names the option, and Interrupted.
 JobStudy study_of_job(const JobOptions& job, const RunStudyOptions& options);
+// What decides and what no option of the job says. `file`: its study with the user's --set.
+Note assumed_of(const JobOptions& job, const nlohmann::json& file);
 
 }  // namespace equipoise

@@ -212,7 +212,7 @@ void Sweep::finish(std::size_t i, const std::string& place, CaseRunner& runner) 
        noted_of(c.study, result).warnings)  // the first of each kind; the table has the others
     if (text.table.reasons.find(warning.text) == std::string::npos &&
         std::ranges::find(warnings_, warning.kind, &Warning::kind) == warnings_.end())
-      warnings_.push_back({warning.kind, c.name + ": " + warning.text});
+      warnings_.push_back({warning.kind, c.name + ": " + warning.text, warning.advice});
   printer_.add(text);
   if (result.incomplete) throw Interrupted();
   if (journal_) journal_->add(i, text);

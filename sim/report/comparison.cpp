@@ -222,17 +222,24 @@ std::string ratio_text(const RowChange& row) {
   return low && high ? text + " (" + fixed(*low, 3) + "-" + fixed(*high, 3) + ")" : text;
 }
 
+// The interval of the prediction of a row's ratio, which decides ties, too.
+std::string prediction_text(const RowChange& row) {
+  const RowRatio& ratio = row.ratio;
+  return ratio.model_low && ratio.model_high ? fixed(*ratio.model_low, 3) + "-" + fixed(*ratio.model_high, 3)
+                                             : "-";
+}
+
 std::vector<std::string> header_of_pairs() {
   std::vector<std::string> header = {"policy"};
   header.insert(header.end(), std::begin(kPaired), std::end(kPaired));
-  header.insert(header.end(), {"second/first (95 %)", "verdict"});
+  header.insert(header.end(), {"second/first (95 %)", "prediction (90 %)", "verdict"});
   return header;
 }
 
 std::vector<std::string> cells_of(const RowChange& row) {
   std::vector<std::string> cells = {row.label};
   for (const std::string_view title : kPaired) cells.push_back(pair_text(row, title));
-  cells.insert(cells.end(), {ratio_text(row), row.verdict});
+  cells.insert(cells.end(), {ratio_text(row), prediction_text(row), row.verdict});
   return cells;
 }
 
@@ -259,7 +266,8 @@ std::string ratio_note(const SavedResult& before, const SavedResult& after, cons
                          gpus_of(after.result), ": ratios are per GPU.");
   if (any(&RowRatio::low))
     text += any(&RowRatio::model_low)
-                ? " Two rows are also tied if the 90 % interval of the prediction of their ratio contains 1."
+                ? " Two rows are tied if either interval contains 1: the one of sampling or that of the "
+                  "prediction."
                 : " The error of the prediction of these ratios is not known, so that it decides no tie.";
   return text;
 }
@@ -269,7 +277,7 @@ std::string ratio_note(const SavedResult& before, const SavedResult& after, cons
 std::string comparison_text(const SavedResult& before, const SavedResult& after,
                             const SavedComparison& found) {
   TextTable table(header_of_pairs());
-  table.align_left(std::size(kPaired) + 2);
+  table.align_left(std::size(kPaired) + 3);
   for (const RowChange& row : found.rows) table.add(cells_of(row));
   std::string text = titles(before, after) + "\n" + table.text() + printable(found.verdict) + ".\n";
   TextTable settings({"what differs", "first", "second"});
@@ -319,7 +327,8 @@ ordered_json comparison_json(const SavedResult& before, const SavedResult& after
 
 std::string comparison_csv(const SavedComparison& found) {
   std::string text =
-      "policy,first_step_seconds,second_step_seconds,first_status,second_status,ratio,low,high,verdict\n";
+      "policy,first_step_seconds,second_step_seconds,first_status,second_status,ratio,low,high,model_low,"
+      "model_high,verdict\n";
   const auto cell = [](const std::optional<double>& v) { return v ? json(*v).dump() : std::string(); };
   const auto step = [&](const PolicyResult* row) {
     return row == nullptr ? std::string() : cell(row->metrics.step_seconds);
@@ -330,7 +339,8 @@ std::string comparison_csv(const SavedComparison& found) {
   for (const RowChange& row : found.rows)
     text += csv_cell(row.label) + "," + step(row.before) + "," + step(row.after) + "," + status(row.before) +
             "," + status(row.after) + "," + cell(row.ratio.ratio) + "," + cell(row.ratio.low) + "," +
-            cell(row.ratio.high) + "," + csv_cell(row.verdict) + "\n";
+            cell(row.ratio.high) + "," + cell(row.ratio.model_low) + "," + cell(row.ratio.model_high) + "," +
+            csv_cell(row.verdict) + "\n";
   return text;
 }
 

@@ -31,10 +31,6 @@ bool have_one_layout(const Layout& a, const Layout& b) {
   return of(a) == of(b);
 }
 
-bool is_run(const PolicyResult& row) {
-  return row.runs_in != RunsIn::no;
-}
-
 double rate_of(const PolicyResult* row) {
   return *row->metrics.tokens_per_second_per_gpu;
 }
@@ -88,19 +84,31 @@ bool Standing::is_decided() const {
          });
 }
 
-Standing standing_of(const StudyResult& result) {
-  std::vector<const PolicyResult*> rows;
-  for (const PolicyResult& row : result.policies)
-    if (row.status == RowStatus::ok && row.metrics.tokens_per_second_per_gpu) rows.push_back(&row);
+Claim claim_of(const PolicyResult& row, double max_delay) {
+  if (row.runs_in == RunsIn::no) return Claim::fastest_elsewhere;
+  return delay_of(row, max_delay) ? Claim::fastest_any_delay : Claim::fastest;
+}
+
+Notes why_passed_over(const PolicyResult& row, double max_delay) {
+  Notes why = row.needs;
+  add(why, delay_of(row, max_delay));
+  return why;
+}
+
+Standing standing_of(std::vector<const PolicyResult*> rows, double max_delay, std::size_t batches,
+                     const std::optional<ExpectedError>& model) {
+  std::erase_if(rows, [](const PolicyResult* row) {
+    return row->status != RowStatus::ok || !row->metrics.tokens_per_second_per_gpu;
+  });
   std::ranges::stable_sort(rows, std::ranges::greater{}, rate_of);
-  const auto first_that = [&](const auto& may) {
-    const auto found = std::ranges::find_if(rows, [&](const PolicyResult* row) { return may(*row); });
+  const auto first_that_claims = [&](Claim weakest) -> const PolicyResult* {
+    const auto found = std::ranges::find_if(
+        rows, [&](const PolicyResult* row) { return claim_of(*row, max_delay) <= weakest; });
     return found == rows.end() ? nullptr : *found;
   };
   Standing standing;
-  standing.fastest_any_delay = first_that(is_run);
-  standing.fastest =
-      first_that([&](const PolicyResult& row) { return is_run(row) && !delay_of(row, result.max_delay); });
+  standing.fastest = first_that_claims(Claim::fastest);
+  standing.fastest_any_delay = first_that_claims(Claim::fastest_any_delay);
   if (rows.empty()) return standing;
   standing.first = standing.fastest != nullptr             ? standing.fastest
                    : standing.fastest_any_delay != nullptr ? standing.fastest_any_delay
@@ -112,14 +120,17 @@ Standing standing_of(const StudyResult& result) {
       continue;
     }
     const PolicyResult &ahead = faster ? *row : *standing.first, &behind = faster ? *standing.first : *row;
-    Rival rival{row, ratio_of(ahead, behind, result.batches, result.expected_error)};
-    if (faster) {
-      rival.why = row->needs;
-      add(rival.why, delay_of(*row, result.max_delay));
-    }
+    Rival rival{row, ratio_of(ahead, behind, batches, model)};
+    if (faster) rival.why = why_passed_over(*row, max_delay);
     (faster ? standing.faster : standing.others).push_back(std::move(rival));
   }
   return standing;
+}
+
+Standing standing_of(const StudyResult& result) {
+  std::vector<const PolicyResult*> rows;
+  for (const PolicyResult& row : result.policies) rows.push_back(&row);
+  return standing_of(std::move(rows), result.max_delay, result.batches, result.expected_error);
 }
 
 json ratio_json(const RowRatio& r) {

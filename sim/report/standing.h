@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <iterator>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string_view>
@@ -35,6 +36,16 @@ struct RowRatio {
 RowRatio ratio_of(const PolicyResult& row, const PolicyResult& over, std::size_t batches,
                   const std::optional<ExpectedError>& model);
 
+// What a row may be called, by its framework and by the order in which it trains the documents: strongest
+// first.
+enum class Claim : std::uint8_t { fastest, fastest_any_delay, fastest_elsewhere };
+inline constexpr std::string_view kClaimNames[] = {"fastest", "fastest_any_delay", "fastest_elsewhere"};
+inline constexpr std::size_t kClaims = std::size(kClaimNames);
+// `max_delay`: the largest mean delay of a row that keeps the order of the data.
+Claim claim_of(const PolicyResult& row, double max_delay);
+// Why it is no stronger: what the framework lacks, and how the row changes that order.
+Notes why_passed_over(const PolicyResult& row, double max_delay);
+
 struct Rival {
   const PolicyResult* row = nullptr;
   RowRatio ratio;
@@ -55,7 +66,10 @@ struct Standing {
   [[nodiscard]] bool is_decided() const;
 };
 
-// Rows are ordered by speed; of equals the study's first comes first.
+// Rows are ordered by speed; of equals the first comes first. Those that are not ok do not count.
+// `batches`, `model`: as ratio_of has them.
+Standing standing_of(std::vector<const PolicyResult*> rows, double max_delay, std::size_t batches,
+                     const std::optional<ExpectedError>& model);
 Standing standing_of(const StudyResult& result);
 
 nlohmann::json ratio_json(const RowRatio& ratio);

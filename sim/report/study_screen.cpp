@@ -99,21 +99,35 @@ std::vector<std::string> words_of(const std::string& text, std::size_t width) {
   return words;
 }
 
-// The lines below the table. Each may be cut to a number of lines where the screen has no room for all.
+// The lines below the table. Each part may be cut to a number of lines where the screen has no room for all;
+// the end of it that says what to do is never cut.
 class Lines {
  public:
   explicit Lines(std::size_t width) : columns_(width - kWordWidth) {}
 
-  void add(std::string_view word, const std::string& text, std::size_t least) {
-    parts_.push_back({std::string(word), wrapped(words_of(printable(text), columns_), columns_), least});
+  void add(std::string_view word, std::string text, std::size_t least, const std::string& advice = "") {
+    text.resize(text.size() - advice.size());
+    Part part{std::string(word),
+              words_of(printable(text), columns_),
+              words_of(printable(advice), columns_),
+              {},
+              least};
+    part.lines = wrapped(joined_words(part.words, part.advice), columns_);
+    parts_.push_back(std::move(part));
   }
   // A command is never cut, and may be pasted into a shell as it is.
   void add_command(std::string_view word, std::span<const std::string> words) {
-    parts_.push_back({std::string(word), wrapped(words, columns_, " \\"), words.size()});
+    parts_.push_back({std::string(word), {}, {}, wrapped(words, columns_, " \\"), words.size()});
   }
 
-  [[nodiscard]] std::string text(std::size_t room) {
-    for (auto part = parts_.rbegin(); part != parts_.rend() && size() > room; ++part) cut(*part, room);
+  // Whether they then have at most so many lines.
+  bool cut_to(std::size_t room) {
+    for (auto part = parts_.rbegin(); part != parts_.rend() && size() > room; ++part)
+      cut(*part, std::max(part->least, part->lines.size() - std::min(part->lines.size(), size() - room)));
+    return size() <= room;
+  }
+
+  [[nodiscard]] std::string text() const {
     std::string all;
     for (const Part& part : parts_)
       for (std::size_t i = 0; i < part.lines.size(); ++i) {
@@ -127,9 +141,16 @@ class Lines {
  private:
   struct Part {
     std::string word;
+    std::vector<std::string> words, advice;
     std::vector<std::string> lines;
     std::size_t least;  // lines that are never cut
   };
+
+  static std::vector<std::string> joined_words(std::vector<std::string> words,
+                                               const std::vector<std::string>& more) {
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
 
   [[nodiscard]] std::size_t size() const {
     std::size_t lines = 0;
@@ -137,13 +158,13 @@ class Lines {
     return lines;
   }
 
-  void cut(Part& part, std::size_t room) {
-    const std::size_t over = size() - room,
-                      spare = part.lines.size() - std::min(part.least, part.lines.size());
-    if (spare == 0) return;
-    part.lines.resize(part.lines.size() - std::min(over, spare));
-    std::string& last = part.lines.back();
-    last = columns_of(last) + 4 <= columns_ ? last + " ..." : clipped(last + " ...", columns_);
+  void cut(Part& part, std::size_t lines) {
+    while (part.lines.size() > lines && !part.words.empty()) {
+      part.words.pop_back();
+      std::vector<std::string> shown = part.words;
+      shown.emplace_back(part.advice.empty() ? "..." : "...;");
+      part.lines = wrapped(joined_words(shown, part.advice), columns_);
+    }
   }
 
   std::size_t columns_;
@@ -281,6 +302,43 @@ std::vector<Command> next_of(const Study& study, const StudyResult& result, cons
           tune};
 }
 
+// What would make it run: all reasons after the first.
+std::string advice_of_reasons(const PolicyResult& row) {
+  const Notes& reasons = row.reasons;
+  if (reasons.size() < 2 || row.memory_ignored) return "";
+  return reason_text(Notes(reasons.begin() + 1, reasons.end()));
+}
+
+// As many warnings as have room with what to do about them, and one at least; columns of what they say that
+// stay.
+constexpr std::size_t kLeastWarnings = 1, kColumnsOfWarning = 40;
+
+Lines lines_below(const Study& study, const StudyResult& result, const ScreenContext& typed,
+                  const Noted& noted, std::size_t shown) {
+  Lines below(typed.width);
+  for (const auto& [word, says] : verdict_of(study, result))
+    below.add(word, text_of(says),
+              word == "Fastest"                             ? 3
+              : word == "Cost" && result.tokens_of_job <= 0 ? 1
+                                                            : 2);
+  for (const Warning& warning : std::span(noted.warnings).first(shown))
+    below.add("Warning", warning.text,
+              1 + (kColumnsOfWarning + columns_of(warning.advice)) / (typed.width - kWordWidth),
+              warning.advice);
+  Notes more;
+  if (const std::size_t left = noted.warnings.size() - shown + noted.others; left > 0)
+    more.push_back({"more_notes", "", {{"notes", left}}});
+  const std::string page = (std::filesystem::path(typed.out) / "report.html").string();
+  below.add("Report",
+            text_of(typed.out.empty() ? Note{"report_by_out", "", {{"more", more}}}
+                                      : Note{"report_at", "", {{"file", page}, {"more", more}}}),
+            1);
+  std::string_view word = "Next";
+  for (const Command& command : next_of(study, result, typed))
+    below.add_command(std::exchange(word, ""), command);
+  return below;
+}
+
 }  // namespace
 
 Noted noted_of(const Study& study, const StudyResult& result) {
@@ -290,11 +348,11 @@ Noted noted_of(const Study& study, const StudyResult& result) {
     if (is_interrupted(row))
       ++unfinished;
     else if (row.status != RowStatus::ok)
-      noted.warnings.push_back({"", reason_line(row)});
+      noted.warnings.push_back({"", reason_line(row), advice_of_reasons(row)});
   if (unfinished > 0) {
     const Note incomplete{
         "incomplete", "", {{"ended", result.policies.size() - unfinished}, {"rows", result.policies.size()}}};
-    noted.warnings.insert(noted.warnings.begin(), {incomplete.kind, text_of(incomplete)});
+    noted.warnings.insert(noted.warnings.begin(), {incomplete.kind, text_of(incomplete), ""});
   }
   Notes notes = notes_of(study, result);
   for (const PolicyResult& row : result.policies)
@@ -305,7 +363,7 @@ Noted noted_of(const Study& study, const StudyResult& result) {
   std::ranges::stable_sort(notes, {}, importance);
   for (const Note& note : notes) {
     if (importance(note) < std::ssize(kWarnings))
-      noted.warnings.push_back({note.kind, text_of(note)});
+      noted.warnings.push_back({note.kind, text_of(note), advice_of(note)});
     else
       ++noted.others;
   }
@@ -313,28 +371,15 @@ Noted noted_of(const Study& study, const StudyResult& result) {
 }
 
 std::string study_screen(const Study& study, const StudyResult& result, const ScreenContext& typed) {
-  const std::string& out = typed.out;
   const std::string above = head_of(study, result, typed.width) + '\n' + table_text(result, typed.width);
-  Lines below(typed.width);
-  for (const auto& [word, says] : verdict_of(study, result))
-    below.add(word, text_of(says), word == "Fastest" ? 3 : word == "Cost" ? 1 : 2);
-  const Noted noted = noted_of(study, result);
-  const std::size_t shown = std::min(kWarningsShown, noted.warnings.size());
-  for (std::size_t i = 0; i < shown; ++i) below.add("Warning", noted.warnings[i].text, 1);
-  Notes more;
-  if (const std::size_t left = noted.warnings.size() - shown + noted.others; left > 0)
-    more.push_back({"more_notes", "", {{"notes", left}}});
-  const std::string page = (std::filesystem::path(out) / "report.html").string();
-  below.add("Report",
-            text_of(out.empty() ? Note{"report_by_out", "", {{"more", more}}}
-                                : Note{"report_at", "", {{"file", page}, {"more", more}}}),
-            1);
-  std::string_view word = "Next";
-  for (const Command& command : next_of(study, result, typed))
-    below.add_command(std::exchange(word, ""), command);
   const auto lines = static_cast<std::size_t>(std::ranges::count(above, '\n'));
-  const std::size_t most = std::max(kMostLines, lines + 13) * kScreenWidth / typed.width;
-  return above + below.text(most - lines);
+  const std::size_t room = std::max(kMostLines, lines + 13) * kScreenWidth / typed.width - lines;
+  const Noted noted = noted_of(study, result);
+  std::size_t shown = std::min(kWarningsShown, noted.warnings.size());
+  Lines below = lines_below(study, result, typed, noted, shown);
+  while (!below.cut_to(room) && shown > kLeastWarnings)
+    below = lines_below(study, result, typed, noted, --shown);
+  return above + below.text();
 }
 
 }  // namespace equipoise

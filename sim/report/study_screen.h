@@ -18,6 +18,7 @@ inline constexpr std::size_t kWarningsShown = 2;
 struct Warning {
   std::string kind;  // the note's kind; empty for the reason why a row did not run
   std::string text;
+  std::string advice;  // the end of the text that says what to do; may be empty
 };
 struct Noted {
   std::vector<Warning> warnings;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -86,41 +87,15 @@ std::optional<Note> batch_over_baseline(const PolicyResult& first, const PolicyR
   return Note{"batch_of_fastest", "", {{"ratio", *own / *other}, {"baseline", baseline.run.label}}};
 }
 
-// Faster rows that were passed over, with what they would need.
-Notes passed_over(const Standing& standing, const std::string& framework) {
-  Notes reordered, elsewhere, sentences;
-  for (const Rival& rival : standing.faster)
-    (rival.row->needs.empty() ? reordered : elsewhere)
-        .push_back({"faster_row",
-                    "",
-                    {{"row", listed(rival.row->run.label)},
-                     {"ratio", *rival.ratio.ratio},
-                     {"tied", rival.ratio.tied().value_or(false) ? Notes{{"and_tied", "", {}}} : Notes{}},
-                     {"why", rival.why}}});
-  if (!reordered.empty()) sentences.push_back({"faster_in_other_order", "", {{"rows", reordered}}});
-  if (!elsewhere.empty())
-    sentences.push_back({"faster_elsewhere", "", {{"framework", framework}, {"rows", elsewhere}}});
-  return sentences;
-}
-
 Note fastest_of(const StudyResult& result, const Standing& standing) {
   const PolicyResult& first = *standing.first;
-  const std::string& framework = result.family.framework;
-  Notes lead, compared = over_baseline(first, result.policies[result.baseline]);
-  if (standing.fastest_any_delay == nullptr)
-    lead.push_back({"none_in_framework", "", {{"framework", framework}}});
-  else if (standing.fastest == nullptr)
-    lead.push_back({"none_in_bound", "", {{"bound", result.max_delay}}});
+  Notes compared = over_baseline(first, result.policies[result.baseline]);
   std::vector<std::pair<std::string, RowRatio>> others;
   for (const Rival& rival : standing.others) others.emplace_back(rival.row->run.label, rival.ratio);
   for (Note& part : over_others(others)) compared.push_back(std::move(part));
   add(compared, batch_over_baseline(first, result.policies[result.baseline]));
-  return {"fastest",
-          listed(first.run.label),
-          {{"lead", lead},
-           {"rate", rate_of(first)},
-           {"compared", compared},
-           {"more", passed_over(standing, framework)}}};
+  const auto name_of = [](const PolicyResult& row) { return listed(row.run.label); };
+  return fastest_note(standing, std::move(compared), {result.family.framework, result.max_delay, name_of});
 }
 
 // "2T", "1.5B": a number of tokens as `--tokens` takes it.
@@ -131,17 +106,20 @@ std::string decimal_text(double tokens) {
   return formatted("%.4g", tokens) + std::string(kUnits[unit]);
 }
 
-Notes cost_of_job(const PolicyResult& row, double tokens) {
-  const std::optional<JobCost> cost = job_cost(row, tokens);
-  if (!cost) return {};
-  Notes dollars;
-  if (cost->dollars) dollars.push_back({"job_dollars", "", {{"dollars", std::llround(*cost->dollars)}}});
-  return {{"cost_of_job",
-           "",
-           {{"tokens", decimal_text(tokens)},
-            {"days", cost->days},
-            {"hours", std::llround(cost->gpu_hours)},
-            {"dollars", dollars}}}};
+// What the job takes with each of these rows.
+Notes cost_of_job(std::initializer_list<const PolicyResult*> rows, double tokens) {
+  Notes costs;
+  for (const PolicyResult* row : rows) {
+    const std::optional<JobCost> cost = job_cost(*row, tokens);
+    if (!cost) continue;
+    Notes dollars;
+    if (cost->dollars) dollars.push_back({"job_dollars", "", {{"dollars", std::llround(*cost->dollars)}}});
+    costs.push_back({"job_of_row",
+                     listed(row->run.label),
+                     {{"days", cost->days}, {"hours", std::llround(cost->gpu_hours)}, {"dollars", dollars}}});
+  }
+  if (costs.empty()) return {};
+  return {{"cost_of_job", "", {{"tokens", decimal_text(tokens)}, {"rows", costs}}}};
 }
 
 Note cost_of(const PolicyResult& first, const PolicyResult& baseline, double tokens) {
@@ -164,7 +142,8 @@ Note cost_of(const PolicyResult& first, const PolicyResult& baseline, double tok
           {{"hours", first.metrics.gpu_hours_per_billion_tokens.value_or(0)},
            {"dollars", dollars(first.metrics)},
            {"baseline", other},
-           {"job", cost_of_job(first, tokens)}}};
+           {"job",
+            &first == &baseline ? cost_of_job({&first}, tokens) : cost_of_job({&first, &baseline}, tokens)}}};
 }
 
 std::optional<Note> unequal_batches(const StudyResult& result) {
@@ -314,6 +293,28 @@ Note headline_of(const StudyResult& result) {
   line.numbers.insert_or_assign("compared", over_baseline(*first, result.policies[result.baseline]));
   line.numbers.insert_or_assign("more", Notes{});
   return line;
+}
+
+Note fastest_note(const Standing& standing, Notes compared, const StandingWords& words) {
+  Notes lead, reordered, elsewhere, sentences;
+  if (standing.fastest_any_delay == nullptr)
+    lead.push_back({"none_in_framework", "", {{"framework", words.framework}}});
+  else if (standing.fastest == nullptr)
+    lead.push_back({"none_in_bound", "", {{"bound", words.max_delay}}});
+  for (const Rival& rival : standing.faster)
+    (rival.row->needs.empty() ? reordered : elsewhere)
+        .push_back({"faster_row",
+                    "",
+                    {{"row", words.name_of(*rival.row)},
+                     {"ratio", *rival.ratio.ratio},
+                     {"tied", rival.ratio.tied().value_or(false) ? Notes{{"and_tied", "", {}}} : Notes{}},
+                     {"why", rival.why}}});
+  if (!reordered.empty()) sentences.push_back({"faster_in_other_order", "", {{"rows", reordered}}});
+  if (!elsewhere.empty())
+    sentences.push_back({"faster_elsewhere", "", {{"framework", words.framework}, {"rows", elsewhere}}});
+  return {"fastest",
+          words.name_of(*standing.first),
+          {{"lead", lead}, {"rate", rate_of(*standing.first)}, {"compared", compared}, {"more", sentences}}};
 }
 
 Notes over_others(const std::vector<std::pair<std::string, RowRatio>>& others) {

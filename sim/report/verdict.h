@@ -2,6 +2,7 @@
 // and the head of report.html.
 #pragma once
 
+#include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
@@ -31,6 +32,14 @@ struct VerdictLine {
 };
 std::vector<VerdictLine> verdict_of(const Study& study, const StudyResult& result);
 
+// The sentence on the first row of a standing, and on the faster ones that were passed over, with what they
+// need. `compared`: parts of the sentence; `name_of`: how a row is called.
+struct StandingWords {
+  std::string framework;
+  double max_delay = 1;
+  std::function<std::string(const PolicyResult&)> name_of;
+};
+Note fastest_note(const Standing& standing, Notes compared, const StandingWords& words);
 // Parts of a sentence about a row: the others that it is significantly faster than and those that it is tied
 // with, each with the ratio.
 Notes over_others(const std::vector<std::pair<std::string, RowRatio>>& others);

@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -45,7 +46,7 @@ struct NoCandidates {  // combinations that are no candidates, by reason
 // The study and all rows as they were read, for the layouts that have its values of the keys outside of
 // `parallel`. A candidate is one of its rows on one of these layouts, and needs no reading of its own.
 struct CandidateBase {
-  Study study;  // without rows
+  Study study;  // without rows, on the user's own layout
   std::vector<PolicyRun> rows;
 };
 
@@ -56,6 +57,11 @@ struct Candidates {
   std::vector<RowChoice> rows;
   NoCandidates none;
 
+  // How K and V travel in the user's own layout, whatever is known of the framework; none without CP there.
+  [[nodiscard]] std::optional<ContextComm> stated_form() const {
+    const Layout& own = bases.front().study.layout;
+    return own.context > 1 ? std::optional(own.context_comm) : std::nullopt;
+  }
   [[nodiscard]] std::int64_t count() const {
     return static_cast<std::int64_t>(layouts.size()) * static_cast<std::int64_t>(rows.size());
   }

@@ -1,7 +1,10 @@
 #include "sim/tune/halving.h"
 
 #include <algorithm>
+#include <iterator>
 #include <tuple>
+
+#include "policies/base/index.h"
 
 namespace equipoise {
 
@@ -20,11 +23,11 @@ Halving::Halving(std::size_t batches, std::size_t keep) : keep_(keep), batches_{
     batches_.insert(batches_.begin(), static_cast<int>(few));
 }
 
-void Halving::ran(std::size_t candidate, std::size_t rung, double seconds, bool is_slow) {
+void Halving::ran(std::size_t candidate, std::size_t rung, double seconds, Kind kind) {
   if (known_.size() <= candidate) known_.resize(candidate + 1);
   Known& known = known_[candidate];
   known.rung = rung;
-  known.is_slow = is_slow;
+  known.kind = kind;
   known.seconds.resize(batches_.size(), 0);
   known.seconds[rung] = seconds;
 }
@@ -36,26 +39,35 @@ Halving::Reached Halving::reached_by(std::size_t candidate) const {
   return {};
 }
 
-std::vector<std::size_t> Halving::moving_on(std::size_t rung) const {
-  std::vector<std::size_t> here;
-  std::size_t slow = 0;
-  for (std::size_t c = 0; c < known_.size(); ++c) {
-    if (known_[c].seconds.empty() || known_[c].seconds[rung] <= 0) continue;
-    here.push_back(c);
-    if (known_[c].is_slow) ++slow;
-  }
-  std::ranges::sort(here, {}, [&](std::size_t c) { return std::tuple(known_[c].seconds[rung], c); });
+std::vector<std::size_t> Halving::moving_on_of(const std::vector<std::size_t>& here, std::size_t rung) const {
+  const auto slow = at(std::ranges::count_if(here, [&](std::size_t c) { return known_[c].kind.is_slow; }));
   std::size_t room = std::max(keep_, here.size() / kShare), slow_room = std::max(kSlowKept, slow / kShare);
   std::vector<std::size_t> found;
   for (const std::size_t c : here) {
     const Known& known = known_[c];
     if (room == 0) break;
     if (known.rung > rung && known.seconds[rung + 1] <= 0) continue;
-    if (known.is_slow && slow_room == 0) continue;
+    if (known.kind.is_slow && slow_room == 0) continue;
     --room;
-    if (known.is_slow) --slow_room;
+    if (known.kind.is_slow) --slow_room;
     if (known.rung == rung) found.push_back(c);
   }
+  return found;
+}
+
+std::vector<std::size_t> Halving::moving_on(std::size_t rung) const {
+  const auto key = [&](std::size_t c) { return std::tuple(known_[c].seconds[rung], c); };
+  std::vector<std::size_t> here, found;
+  for (std::size_t c = 0; c < known_.size(); ++c)
+    if (!known_[c].seconds.empty() && known_[c].seconds[rung] > 0) here.push_back(c);
+  std::ranges::sort(here, {}, key);
+  for (const Claim weakest : {Claim::fastest_elsewhere, Claim::fastest_any_delay, Claim::fastest}) {
+    std::erase_if(here, [&](std::size_t c) { return known_[c].kind.claim > weakest; });
+    std::ranges::move(moving_on_of(here, rung), std::back_inserter(found));
+  }
+  std::ranges::sort(found, {}, key);
+  const auto twice = std::ranges::unique(found);
+  found.erase(twice.begin(), twice.end());
   return found;
 }
 

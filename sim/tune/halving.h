@@ -7,13 +7,17 @@
 //
 // Nobody waits until all have run: a candidate moves on as soon as it is among the fastest quarter of those
 // so far, or among the `keep` fastest, since fewer make no ranking. One that does not run there makes room
-// for the next. Candidates whose packing takes as long as many others' move on two at least and a quarter of
-// their own kind at most. Who moves on follows from what ran, and from nothing else.
+// for the next. The same holds, apart, among those with a stronger claim to be called fastest (standing.h),
+// so that faster ones which the framework does not run take no room from them. Candidates whose packing takes
+// as long as many others' move on two at least and a quarter of their own kind at most. Who moves on follows
+// from what ran, and from nothing else.
 #pragma once
 
 #include <cstddef>
 #include <limits>
 #include <vector>
+
+#include "sim/report/standing.h"
 
 namespace equipoise {
 
@@ -26,8 +30,12 @@ class Halving {
   [[nodiscard]] const std::vector<int>& batches() const { return batches_; }
   [[nodiscard]] std::size_t last() const { return batches_.size() - 1; }
 
+  struct Kind {
+    bool is_slow = false;
+    Claim claim = Claim::fastest;
+  };
   // Records the result of a candidate on a rung, in seconds per token; 0 means that it does not run there.
-  void ran(std::size_t candidate, std::size_t rung, double seconds, bool is_slow);
+  void ran(std::size_t candidate, std::size_t rung, double seconds, Kind kind);
   // The highest rung on which it ran, and its result there; 0 seconds if it ran on none.
   struct Reached {
     std::size_t rung = 0;
@@ -41,8 +49,12 @@ class Halving {
   struct Known {
     std::size_t rung = 0;
     std::vector<double> seconds;  // by rung; 0 if not run
-    bool is_slow = false;
+    Kind kind;
   };
+
+  // Of these that ran on the rung, fastest first.
+  [[nodiscard]] std::vector<std::size_t> moving_on_of(const std::vector<std::size_t>& here,
+                                                      std::size_t rung) const;
 
   std::size_t keep_;
   std::vector<int> batches_;

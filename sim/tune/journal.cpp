@@ -23,7 +23,8 @@ json line_of(std::optional<std::size_t> n, Point point, const Trial& trial) {
                {"seconds_per_token", trial.seconds_per_token},
                {"expected", trial.expected},
                {"steps", trial.steps},
-               {"planned", trial.planned}};
+               {"planned", trial.planned},
+               {"claim", kClaimNames[at(trial.claim)]}};
   if (n) line["n"] = *n;
   if (trial.batches > 0) line["batches"] = trial.batches;
   if (trial.limit < std::numeric_limits<double>::infinity()) line["limit"] = trial.limit;
@@ -42,6 +43,8 @@ Trial trial_of(const json& line, const std::string& where) {
   trial.expected = line.at("expected").get<double>();
   trial.steps = line.at("steps").get<int>();
   trial.planned = line.at("planned").get<int>();
+  trial.claim =
+      static_cast<Claim>(choice_of(line.at("claim").get<std::string>(), where + ": claim", kClaimNames));
   trial.batches = line.value("batches", 0);
   trial.reason = line.value("reason", "");
   if (line.contains("token_delay")) trial.token_delay = line["token_delay"].get<double>();
@@ -109,12 +112,13 @@ void KnownTrials::add(std::vector<Tried> tried) {
   for (Tried& one : tried) of_point_[{one.point.layout, one.point.row}].push_back(std::move(one.trial));
 }
 
-std::optional<Trial> KnownTrials::find(Point point, int batches, double limit) const {
+std::optional<Trial> KnownTrials::find(Point point, const TrialLimits& limits) const {
   const auto known = of_point_.find({point.layout, point.row});
   if (known == of_point_.end()) return std::nullopt;
   for (const Trial& trial : known->second)
-    if (trial.batches == batches)
-      if (std::optional<Trial> told = under_limit(trial, limit)) return told;
+    if (trial.batches == limits.batches)
+      if (std::optional<Trial> told = under_limit(trial, limits.seconds_per_token.of(trial.claim)))
+        return told;
   return std::nullopt;
 }
 
@@ -148,17 +152,17 @@ void Journal::close() const {
     std::filesystem::remove(before, error);
 }
 
-std::optional<Trial> Journal::find_in_order(std::size_t n, Point point, int batches, double limit) const {
-  if (n >= tried_.size()) return earlier_.find(point, batches, limit);
-  if (!(tried_[n].point == point) || tried_[n].trial.batches != batches)
+std::optional<Trial> Journal::find_in_order(std::size_t n, Point point, const TrialLimits& limits) const {
+  if (n >= tried_.size()) return earlier_.find(point, limits);
+  if (!(tried_[n].point == point) || tried_[n].trial.batches != limits.batches)
     throw UserError("--resume: ", lines_.path(), ": trial ", n,
                     " is another than this search tries (another version of the program?); expected the "
                     "same, or no --resume");
   return tried_[n].trial;
 }
 
-std::optional<Trial> Journal::find_out_of_order(Point point, int batches, double limit) const {
-  return earlier_.find(point, batches, limit);
+std::optional<Trial> Journal::find_out_of_order(Point point, const TrialLimits& limits) const {
+  return earlier_.find(point, limits);
 }
 
 // There may be more `points` than trials.

@@ -19,7 +19,7 @@
 namespace equipoise {
 
 inline constexpr const char* kTuneJournal = "tune.journal";  // in --out
-inline constexpr JournalKind kTuneJournalKind = {"equipoise.tune-journal/5", "equipoise tune", "search",
+inline constexpr JournalKind kTuneJournalKind = {"equipoise.tune-journal/6", "equipoise tune", "search",
                                                  "study, space, options or files"};
 
 struct JournalText {
@@ -33,8 +33,8 @@ JournalText read_journal(const std::string& path);
 class KnownTrials {
  public:
   void add(std::vector<Tried> tried);
-  // The candidate's result under `limit` on so many batches (0: all), if one of its trials shows it.
-  [[nodiscard]] std::optional<Trial> find(Point point, int batches, double limit) const;
+  // The candidate's result under the limits on their number of batches, if one of its trials shows it.
+  [[nodiscard]] std::optional<Trial> find(Point point, const TrialLimits& limits) const;
   // Its recorded trial on so many batches, whatever limit its search had.
   [[nodiscard]] std::optional<Trial> told(Point point, int batches) const;
   // Candidates with a trial on all batches.
@@ -51,12 +51,12 @@ class Journal {
   // until that is whole (kBefore). Throws UserError.
   Journal(const std::string& path, const nlohmann::json& asked, bool resume);
 
-  // The result of the search's trial number `n` under `limit`, if an earlier run has it. Throws UserError if
-  // that number is another candidate's.
-  [[nodiscard]] std::optional<Trial> find_in_order(std::size_t n, Point point, int batches,
-                                                   double limit) const;
+  // The result of the search's trial number `n` under the limits, if an earlier run has it. Throws UserError
+  // if that number is another candidate's.
+  [[nodiscard]] std::optional<Trial> find_in_order(std::size_t n, Point point,
+                                                   const TrialLimits& limits) const;
   // The result of a trial outside the search's order, if an earlier run shows it.
-  [[nodiscard]] std::optional<Trial> find_out_of_order(Point point, int batches, double limit) const;
+  [[nodiscard]] std::optional<Trial> find_out_of_order(Point point, const TrialLimits& limits) const;
   // Marks the search as ended.
   void close() const;
   // Appends the results of trials `first` and on, as lines that survive the process.

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 
 #include "policies/base/error.h"
 #include "policies/base/parallel.h"
 #include "sim/metrics/metrics.h"
+#include "sim/study/row/runs_in.h"
 #include "sim/study/run_study.h"
 #include "sim/tune/candidate_text.h"
 
@@ -37,19 +39,34 @@ void run_baseline(Baseline& baseline, const StudyInputs& inputs, const RunStudyO
 }
 
 // Rows may have their own recomputation and CP degrees, whatever the layout's are (hbp, flexsp).
-std::vector<Place> places_of(const Candidates& candidates, const SearchResult& found) {
-  std::vector<Place> places;
+static void add_place(const Candidates& candidates, const SearchResult& found, std::size_t i,
+                      std::vector<Place>& places) {
+  const auto& [point, trial] = found.tried[i];
+  if (places.empty() || trial.seconds_per_token != places.back().seconds_per_token) {
+    places.push_back({point, trial.seconds_per_token, {}});
+    if (const auto row = found.rows.find(i); row != found.rows.end()) places.back().row = row->second;
+    return;
+  }
+  Place& first = places.back();
+  first.alike.push_back(point.layout == first.point.layout ? candidates.rows[point.row].label
+                                                           : candidate_text(candidates, point));
+}
+
+Places places_of(const Candidates& candidates, const SearchResult& found, std::size_t keep) {
+  Places places;
+  if (found.ranking.empty()) return places;
+  const Trial& winner = found.tried[found.ranking.front()].trial;
+  std::set<std::pair<Claim, std::string>> policies;
   for (const std::size_t i : found.ranking) {
     const auto& [point, trial] = found.tried[i];
-    if (places.empty() || trial.seconds_per_token != places.back().seconds_per_token) {
-      places.push_back({point, trial.seconds_per_token, {}});
-      if (const auto row = found.rows.find(i); row != found.rows.end()) places.back().row = row->second;
-      continue;
-    }
-    Place& first = places.back();
-    first.alike.push_back(point.layout == first.point.layout ? candidates.rows[point.row].label
-                                                             : candidate_text(candidates, point));
+    if (trial.claim == winner.claim)
+      add_place(candidates, found, i, places.ranking);
+    else if (trial.seconds_per_token < winner.seconds_per_token &&
+             policies.emplace(trial.claim, candidates.rows[point.row].entry.at("name").get<std::string>())
+                 .second)
+      add_place(candidates, found, i, places.faster);
   }
+  if (places.ranking.size() > keep) places.ranking.resize(keep);
   return places;
 }
 
@@ -57,8 +74,8 @@ void run_ranked(const Candidates& candidates, const std::vector<Place>& places, 
                 const Baseline& baseline, const SearchOptions& options, std::vector<RankedRow>& rows) {
   const PolicyResult& reference = baseline.row();
   const auto threads = static_cast<std::size_t>(std::max(1, options.run.jobs));
-  for (std::size_t next = 0, count = 0; next < places.size() && rows.size() < options.keep; next += count) {
-    count = std::min({places.size() - next, options.keep - rows.size(), threads});
+  for (std::size_t next = 0, count = 0; next < places.size(); next += count) {
+    count = std::min(places.size() - next, threads);
     RunStudyOptions run = of_one_row(options.run);
     run.jobs = static_cast<int>(threads / count);
     std::vector<std::optional<RankedRow>> ran(count);
@@ -73,6 +90,7 @@ void run_ranked(const Candidates& candidates, const std::vector<Place>& places, 
         options.show("in full " + std::to_string(next + i + 1) + ": " +
                      candidate_text(candidates, place.point));
         one.result = run_study(one.study, inputs, run);
+        say_what_runs(one.study, candidates.stated_form(), one.result.policies.front());
       }
       PolicyResult& row = one.result.policies.front();
       static_cast<SpeedUp&>(row.metrics) =

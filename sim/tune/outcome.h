@@ -37,9 +37,14 @@ struct Place {
   std::vector<std::string> alike;
   std::shared_ptr<const PolicyResult> row = nullptr;  // as the search ran it; null if only a journal has it
 };
-std::vector<Place> places_of(const Candidates& candidates, const SearchResult& found);
+struct Places {
+  std::vector<Place> ranking;  // the winner and those with its claim
+  // Faster ones with a weaker claim: the first of each policy.
+  std::vector<Place> faster;
+};
+Places places_of(const Candidates& candidates, const SearchResult& found, std::size_t keep);
 
-// The `keep` best of them as a study shows a row. Those that a journal tells of are run again, as many at
+// These places as a study shows a row. Those that a journal tells of are run again, as many at
 // once as there are threads. Speed-ups are of seconds per token, whatever the number of GPUs. `rows` has the
 // first of them where this throws Interrupted.
 void run_ranked(const Candidates& candidates, const std::vector<Place>& places, const StudyInputs& inputs,

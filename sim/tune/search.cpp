@@ -1,6 +1,7 @@
 #include "sim/tune/search.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <deque>
 #include <map>
@@ -124,7 +125,7 @@ class Search {
   void try_batch(const std::vector<Point>& points, std::size_t rung);
   void try_one(Batch& batch, std::size_t i, const TrialLimits& limits);
   bool has_all_the_time(const Batch& batch);
-  [[nodiscard]] std::optional<Trial> known_trial(std::size_t n, Point point, int batches, double limit) const;
+  [[nodiscard]] std::optional<Trial> known_trial(std::size_t n, Point point, const TrialLimits& limits) const;
   void record(const Batch& batch);
   void keep(Batch batch);
   void replace(std::size_t place, Trial trial);
@@ -133,7 +134,9 @@ class Search {
   [[nodiscard]] std::vector<std::string> not_compared() const;
   void show_progress();
   void rank();
-  [[nodiscard]] double limit() const;
+  [[nodiscard]] double limit(Claim claim) const;
+  [[nodiscard]] double limit() const { return limit(Claim::fastest); }  // the loosest
+  [[nodiscard]] TrialLimits limits_of(std::size_t rung) const;
   [[nodiscard]] std::vector<Point> order_of_others() const;
   [[nodiscard]] bool is_decided(Point point) const { return decided_[index_of(point)] != 0; }
   // Whether nothing is left of the row on the layouts whose states fit.
@@ -169,7 +172,8 @@ class Search {
   Halving halving_;              // for places in result_.tried
   std::deque<StudyInputs> few_;  // by rung except the last: the study's first batches
   std::uint32_t best_layout_ = 0;  // with the probe
-  std::vector<double> best_;     // the `keep` lowest distinct seconds per token so far, ascending
+  // By claim: the `keep` lowest distinct seconds per token so far, ascending.
+  std::array<std::vector<double>, kClaims> best_;
   std::deque<PlanCache> plans_;  // by rung
   std::vector<std::string> alike_;              // by layout: what another must have in common to share a plan
   std::mutex showing_;
@@ -186,8 +190,27 @@ void Search::price_layouts() {
   }
 }
 
-double Search::limit() const {
-  return options_.prune && best_.size() >= options_.keep ? best_.back() : kInfinity;
+// Among the best with its claim, and no slower than the first of a stronger one, is what is shown.
+double Search::limit(Claim claim) const {
+  if (!options_.prune) return kInfinity;
+  const std::vector<double>& own = best_[at(claim)];
+  double least = own.size() >= options_.keep ? own.back() : kInfinity;
+  for (std::size_t stronger = 0; stronger < at(claim); ++stronger)
+    if (!best_[stronger].empty()) least = std::min(least, best_[stronger].front());
+  return least;
+}
+
+TrialLimits Search::limits_of(std::size_t rung) const {
+  TrialLimits limits;
+  limits.batches = halving_.batches()[rung];
+  if (limits.batches == 0)
+    for (std::size_t claim = 0; claim < kClaims; ++claim)
+      limits.seconds_per_token.of_claim[claim] = limit(static_cast<Claim>(claim));
+  limits.token_delay = options_.most_delay;
+  limits.longest_delay = options_.longest_delay;
+  limits.order_delay = options_.order_delay();
+  limits.stated_form = candidates_.stated_form();
+  return limits;
 }
 
 // Whether the candidate may run on a rung: on all, but where only what others tried counts.
@@ -195,26 +218,27 @@ bool Search::may_run(Point point, std::size_t rung) const {
   return !options_.only_known || options_.known->told(point, halving_.batches()[rung]);
 }
 
-std::optional<Trial> Search::known_trial(std::size_t n, Point point, int batches, double limit) const {
-  if (options_.only_known) return options_.known->told(point, batches);
+std::optional<Trial> Search::known_trial(std::size_t n, Point point, const TrialLimits& limits) const {
+  if (options_.only_known) return options_.known->told(point, limits.batches);
   if (journal_ != nullptr)
-    if (std::optional<Trial> known = in_order_ ? journal_->find_in_order(n, point, batches, limit)
-                                               : journal_->find_out_of_order(point, batches, limit))
+    if (std::optional<Trial> known = in_order_ ? journal_->find_in_order(n, point, limits)
+                                               : journal_->find_out_of_order(point, limits))
       return known;
-  return options_.known != nullptr ? options_.known->find(point, batches, limit) : std::nullopt;
+  return options_.known != nullptr ? options_.known->find(point, limits) : std::nullopt;
 }
 
 void Search::show_progress() {
   if (!options_.progress) return;
+  const auto winner = std::ranges::find_if_not(best_, &std::vector<double>::empty);
   options_.progress(static_cast<std::int64_t>(result_.tried.size()) + being_tried_,
                     std::min(options_.budget, result_.candidates - result_.too_large - result_.bounded),
-                    best_.empty() ? 0 : best_.front());
+                    winner == best_.end() ? 0 : winner->front());
 }
 
 void Search::try_one(Batch& batch, std::size_t i, const TrialLimits& limits) {
   const Point point = batch.points[i];
   const auto number = static_cast<std::size_t>(result_.trials) + i;
-  if (std::optional<Trial> known = known_trial(number, point, limits.batches, limits.seconds_per_token)) {
+  if (std::optional<Trial> known = known_trial(number, point, limits)) {
     batch.trials[i] = *std::move(known);
     return;
   }
@@ -244,9 +268,7 @@ bool Search::has_all_the_time(const Batch& batch) {
 
 // Tries all against the limit of before the batch; on few steps there is none.
 void Search::try_batch(const std::vector<Point>& points, std::size_t rung) {
-  const int batches = halving_.batches()[rung];
-  const TrialLimits limits{batches > 0 ? kInfinity : limit(), options_.most_delay, options_.longest_delay,
-                           batches};
+  const TrialLimits limits = limits_of(rung);
   Batch batch{points, rung, std::vector<Trial>(points.size()),
               std::vector<std::shared_ptr<const PolicyResult>>(points.size()),
               std::vector<char>(points.size())};
@@ -301,7 +323,7 @@ void Search::keep(Batch batch) {
     double seconds = 0;
     if (trial.outcome == Outcome::ok || trial.outcome == Outcome::dropped) seconds = trial.seconds_per_token;
     if (trial.outcome == Outcome::slower) seconds = trial.expected;  // it keeps its rank among the fastest
-    halving_.ran(place - 1, batch.rung, seconds, facts_.row(point.row).packs_slowly);
+    halving_.ran(place - 1, batch.rung, seconds, {facts_.row(point.row).packs_slowly, trial.claim});
     const bool is_ok = trial.outcome == Outcome::ok;
     replace(place - 1, std::move(trial));
     if (is_ok) keep_best(place - 1, std::move(batch.rows[i]));
@@ -323,6 +345,7 @@ bool Search::is_proven_slower(std::size_t place) {
   Trial trial;
   trial.outcome = Outcome::slower;
   trial.seconds_per_token = trial.expected = least;
+  trial.claim = result_.tried[place].trial.claim;
   replace(place, std::move(trial));
   return true;
 }
@@ -330,12 +353,14 @@ bool Search::is_proven_slower(std::size_t place) {
 // Bit-equal times mean the same plan under another name, which takes one place of the ranking.
 void Search::keep_best(std::size_t place, std::shared_ptr<const PolicyResult> row) {
   const double seconds = result_.tried[place].trial.seconds_per_token;
-  const auto before = std::lower_bound(best_.begin(), best_.end(), seconds);
-  if (before == best_.end() || *before != seconds) best_.insert(before, seconds);
-  if (best_.size() > options_.keep) best_.pop_back();
+  std::vector<double>& best = best_[at(result_.tried[place].trial.claim)];
+  const auto before = std::lower_bound(best.begin(), best.end(), seconds);
+  if (before == best.end() || *before != seconds) best.insert(before, seconds);
+  if (best.size() > options_.keep) best.pop_back();
   if (row != nullptr) result_.rows.emplace(place, std::move(row));
   std::erase_if(result_.rows, [&](const auto& kept) {
-    return result_.tried[kept.first].trial.seconds_per_token > best_.back();
+    const Trial& trial = result_.tried[kept.first].trial;
+    return trial.seconds_per_token > best_[at(trial.claim)].back();
   });
 }
 
@@ -391,7 +416,7 @@ void Search::move_on() {
           points.push_back(point);
         else  // it keeps its rank among the fastest
           halving_.ran(place, rung + 1, halving_.reached_by(place).seconds,
-                       facts_.row(point.row).packs_slowly);
+                       {facts_.row(point.row).packs_slowly, result_.tried[place].trial.claim});
       }
       if (points.empty()) break;
       try_points(points, rung + 1);
@@ -654,19 +679,24 @@ void Search::try_in_shares(std::vector<Point> points) {
   }
 }
 
-// After the time is over, where no candidate ran on all steps: the fastest on few do, until one of them has.
+// After the time is over, where no candidate of the strongest claim ran on all steps: the fastest of these on
+// few do, until one of them has.
 void Search::run_best_of_few(const std::atomic<bool>* stop) {
-  if (!best_.empty()) return;
-  in_order_ = false;
-  options_.run.stop = stop;
-  std::vector<std::pair<double, std::size_t>> ran;
+  std::vector<std::tuple<Claim, double, std::size_t>> ran;
   for (std::size_t place = 0; place < result_.tried.size(); ++place)
     if (const double seconds = halving_.reached_by(place).seconds; seconds > 0)
-      ran.emplace_back(seconds, place);
+      ran.emplace_back(result_.tried[place].trial.claim, seconds, place);
   std::ranges::sort(ran);
+  const auto has_one = [&](Claim claim) {
+    return std::ranges::any_of(best_.begin(), best_.begin() + static_cast<std::ptrdiff_t>(claim) + 1,
+                               [](const std::vector<double>& best) { return !best.empty(); });
+  };
+  if (ran.empty() || has_one(std::get<Claim>(ran.front()))) return;
+  in_order_ = false;
+  options_.run.stop = stop;
   try {
-    for (std::size_t i = 0; i < ran.size() && best_.empty(); ++i)
-      try_batch({result_.tried[ran[i].second].point}, halving_.last());
+    for (std::size_t i = 0; i < ran.size() && !has_one(std::get<Claim>(ran[i])); ++i)
+      try_batch({result_.tried[std::get<std::size_t>(ran[i])].point}, halving_.last());
   } catch (const Interrupted&) {  // by the user
   }
 }
@@ -692,7 +722,8 @@ void Search::rank() {
   for (std::size_t i = 0; i < result_.tried.size(); ++i)
     if (result_.tried[i].trial.outcome == Outcome::ok) result_.ranking.push_back(i);
   const auto key = [&](std::size_t i) {
-    return std::tuple(result_.tried[i].trial.seconds_per_token, index_of(result_.tried[i].point));
+    const auto& [point, trial] = result_.tried[i];
+    return std::tuple(trial.claim, trial.seconds_per_token, index_of(point));
   };
   std::ranges::sort(result_.ranking, {}, key);
 }

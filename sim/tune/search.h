@@ -18,7 +18,11 @@
 // All of that is on few steps. Who is among the fastest there runs on more, then on all (halving.h). Where
 // the budget reached every candidate, the others run on all steps, too.
 //
-// A candidate whose bound says that it cannot come among the `keep` best is never tried, and one that runs on
+// The winner is the fastest of those that have the strongest claim to be called so (standing.h): by its plan
+// a candidate runs in the framework and keeps the order of the data, or not. `keep` candidates of each claim
+// are ranked, where they are faster than the first of a stronger one.
+//
+// A candidate whose bound says that it cannot come among these is never tried, and one that runs on
 // all steps ends as soon as its steps prove it (trial.h). Both are exact: where the budget reaches all
 // candidates, the winner is the best of the space.
 //
@@ -52,10 +56,14 @@ class KnownTrials;
 
 struct SearchOptions {
   std::int64_t budget = 2'000;  // limit of candidates tried
-  std::size_t keep = 10;        // distinct ones in the ranking, exact if all candidates were reached
+  std::size_t keep = 10;        // distinct ones of a claim, exact if all candidates were reached
   // Limits of a token's mean and largest delay, in iterations.
   double most_delay = std::numeric_limits<double>::infinity();
   double longest_delay = std::numeric_limits<double>::infinity();
+  // The largest mean delay of a winner: the bound, or where there is none, what a study has.
+  [[nodiscard]] double order_delay() const {
+    return most_delay < std::numeric_limits<double>::infinity() ? most_delay : StudyResult().max_delay;
+  }
   bool prune = true;                   // false: runs every candidate to its end, for tests
   Share share;                         // share of the candidates after the probes
   const KnownTrials* known = nullptr;  // trials of other searches
@@ -72,7 +80,8 @@ struct SearchOptions {
 
 struct SearchResult {
   std::vector<Tried> tried;          // in the order of the search, with their last trial
-  std::vector<std::size_t> ranking;  // places in `tried` of those that ran, fastest first
+  // Places in `tried` of those that ran: by claim, the strongest first, then by speed.
+  std::vector<std::size_t> ranking;
   std::int64_t candidates = 0;       // number in the space
   std::int64_t too_large = 0;        // candidates whose states alone do not fit
   std::int64_t bounded = 0;          // candidates that bounds alone prove slower

@@ -63,6 +63,7 @@ struct TrialRun {
   const StepBound& bound;
   const RunStudyOptions& options;
   const TrialLimits& limits;
+  double slower;             // seconds per token above which it ends early
   const Arrivals* arrivals;  // null if the policy sees the whole set
 };
 
@@ -104,7 +105,7 @@ Trial simulate_until_slower(const TrialRun& run, SimulatedPlan& ran) {
   double seconds = 0;
   for (std::size_t i = 0; i < run.plan.steps.size(); ++i) {
     trial.least.push_back((seconds + rest) / tokens);
-    if (trial.least.back() > run.limits.seconds_per_token) {
+    if (trial.least.back() > run.slower) {
       end_early(trial);
       return trial;
     }
@@ -173,18 +174,30 @@ Trial simulate_candidate(const TrialRun& run, SimulatedPlan& ran) {
   return chosen;
 }
 
-// Why the plan's tokens wait too long; empty if they do not.
-std::optional<Note> lateness(const DocumentSet& documents, const Plan& plan, const TrialLimits& limits) {
+// Why the plan's tokens wait too long; empty if they do not. `delays`: not known on few batches, which do not
+// show the study's delay, although they include the longest document.
+std::optional<Note> lateness(const Plan& plan, const PlanMetrics& delays, const TrialLimits& limits) {
   constexpr double kAny = std::numeric_limits<double>::infinity();
   if (limits.token_delay == kAny && limits.longest_delay == kAny) return {};
-  const PlanMetrics metrics = plan_metrics(documents.batches, plan);
-  if (!metrics.token_delay_mean) return Note{"no_delay_defined", "", {}};
-  if (limits.batches > 0) return {};  // few batches, including the longest, do not show the study's delay
-  if (*metrics.token_delay_mean > limits.token_delay) return Note{"tokens_wait", "", {}};
-  if (*metrics.token_delay_max <= limits.longest_delay) return {};
+  if (plan.sees_whole_set) return Note{"no_delay_defined", "", {}};
+  if (delays.token_delay_mean.value_or(0) > limits.token_delay) return Note{"tokens_wait", "", {}};
+  const double longest = delays.token_delay_max.value_or(0);
+  if (longest <= limits.longest_delay) return {};
   Notes more;
-  if (metrics.queue_emptied == 0.0) more.push_back({"never_emptied", "", {}});
-  return Note{"a_token_waits", "", {{"iterations", *metrics.token_delay_max}, {"more", std::move(more)}}};
+  if (delays.queue_emptied == 0.0) more.push_back({"never_emptied", "", {}});
+  return Note{"a_token_waits", "", {{"iterations", longest}, {"more", std::move(more)}}};
+}
+
+// What the candidate may be called, by its plan. Few batches do not show the study's delay.
+Claim claim_by_plan(const Study& study, const StudyRow& row, const PackedRow& packed,
+                    const std::optional<double>& delay, const TrialLimits& limits) {
+  PolicyResult known;
+  known.run = row.run;
+  known.layout = row.models->layout;
+  known.facts = packed.planned.facts;
+  if (!packed.planned.plan.sees_whole_set) known.metrics.token_delay_mean = delay.value_or(0);
+  say_what_runs(study, limits.stated_form, known);
+  return claim_of(known, limits.order_delay);
 }
 
 // Throws what packing would if a document is too long for the policy, before anything is priced.
@@ -226,8 +239,9 @@ Trial plan_and_simulate(const Study& study, const StudyInputs& inputs, const Tri
   check_longest(row);
   const std::shared_ptr<const PackedRow> packed = packed_row(row, options, shared);
   const Plan& plan = packed->planned.plan;
-  if (const std::optional<Note> late = lateness(row.documents, plan, limits))
-    return ended(Outcome::late, *late);
+  const PlanMetrics delays = limits.batches > 0 ? PlanMetrics() : plan_metrics(row.documents.batches, plan);
+  if (const std::optional<Note> late = lateness(plan, delays, limits)) return ended(Outcome::late, *late);
+  const Claim claim = claim_by_plan(study, row, *packed, delays.token_delay_mean, limits);
   row.workload = packed->workload;
   const bool splits = splits_backward(row.schedule);
   const StepBound bound = shared.least == nullptr
@@ -236,16 +250,18 @@ Trial plan_and_simulate(const Study& study, const StudyInputs& inputs, const Tri
   SimulatedPlan steps;
   std::optional<Arrivals> arrivals;
   if (!plan.sees_whole_set) arrivals.emplace(row.documents.batches);
-  Trial trial =
-      simulate_candidate({row, plan, bound, options, limits, arrivals ? &*arrivals : nullptr}, steps);
+  Trial trial = simulate_candidate({row, plan, bound, options, limits, limits.seconds_per_token.of(claim),
+                                    arrivals ? &*arrivals : nullptr},
+                                   steps);
+  trial.claim = claim;
   if (trial.outcome != Outcome::ok) {
     trial.peak_bytes = 0;
     return trial;
   }
-  trial.token_delay = plan_metrics(plan, each_of(steps.steps, &StepFigures::plan)).token_delay_mean;
+  trial.token_delay = delays.token_delay_mean;
   if (ran == nullptr) return trial;
   PolicyResult result = describe_row(row, packed->planned, std::move(steps), trial_options(options));
-  say_what_runs(study, result);
+  say_what_runs(study, limits.stated_form, result);
   *ran = std::make_shared<const PolicyResult>(std::move(result));
   return trial;
 }
@@ -306,7 +322,7 @@ Trial try_candidate(const Study& study, const StudyInputs& inputs, const TrialLi
   } catch (const UserError& e) {
     trial = ended(Outcome::refused, fault_note(e.what()));
   }
-  trial.limit = limits.seconds_per_token;
+  trial.limit = limits.seconds_per_token.of(trial.claim);
   trial.batches = limits.batches;
   return trial;
 }

@@ -11,6 +11,7 @@
 // held are not run, so that a policy which holds documents back neither gains nor loses by that.
 #pragma once
 
+#include <array>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -18,6 +19,8 @@
 #include <string_view>
 #include <vector>
 
+#include "policies/base/index.h"
+#include "sim/report/standing.h"
 #include "sim/study/run_options.h"
 #include "sim/study/study_inputs.h"
 #include "sim/study/study_result.h"
@@ -39,6 +42,8 @@ struct Trial {
   int batches = 0;      // batches of the study that it ran on; all if 0
   int steps = 0;        // simulated
   int planned = 0;      // steps in its plan
+  // What it may be called if it is the fastest, by its plan; its delay counts only on all batches.
+  Claim claim = Claim::fastest_elsewhere;
   std::string reason;   // why it did not run; empty for ok and slower
   // ok: iterations that a token waits on the mean, as metrics have it, and the most that a GPU holds.
   std::optional<double> token_delay;
@@ -56,12 +61,23 @@ struct Tried {
   Trial trial;
 };
 
+// Seconds per token above which a candidate ends early, by its claim.
+struct SlowerThan {
+  std::array<double, kClaims> of_claim;
+  SlowerThan(double every) { of_claim.fill(every); }  // NOLINT(google-explicit-constructor)
+  [[nodiscard]] double of(Claim claim) const { return of_claim[at(claim)]; }
+};
+
 struct TrialLimits {
-  double seconds_per_token = std::numeric_limits<double>::infinity();  // slower candidates end early
+  SlowerThan seconds_per_token = std::numeric_limits<double>::infinity();
   double token_delay = std::numeric_limits<double>::infinity();        // limit of token_delay_mean
   double longest_delay = std::numeric_limits<double>::infinity();      // limit for any token, including those
                                                                        // still held at the end
   int batches = 0;  // the inputs have only so many of the study's batches; all if 0
+  // What decides a claim: the largest mean delay that keeps the order of the data, and
+  // Candidates::stated_form.
+  double order_delay = 1;
+  std::optional<ContextComm> stated_form = {};
 };
 
 // The study's first `count` batches. If the batch with the longest document comes later, it replaces the last

@@ -27,7 +27,7 @@ std::vector<std::string> tune_lines(const TuneReport& report) {
   const RankedRow& winner = report.ranking.front();
   const Metrics& m = winner.row().metrics;
   const PolicyResult& baseline = report.baseline.row();
-  std::vector<std::string> lines;
+  std::vector<std::string> lines = {text_of(fastest_line(report))};
   if (m.speedup) {
     std::string gain = times(*m.speedup) + " the speed of " +
                        candidate_text(baseline.run.label, report.baseline.study.layout) + " on " +
@@ -43,12 +43,10 @@ std::vector<std::string> tune_lines(const TuneReport& report) {
                     fixed(*report.ranking[1].row().metrics.tokens_per_second_per_gpu, 0) + " tokens/s/GPU.");
   if (const std::optional<Note> unequal = unequal_batches(report))
     lines.push_back("Global batches are not equal: " + text_of(*unequal) + ".");
-  lines.push_back("It is limited by " + text_of(blame_of(m, winner.study.layout.pipeline)) +
-                  joined_texts(winner_over_others(report), "") + ". " +
+  lines.push_back("It is limited by " + text_of(blame_of(m, winner.study.layout.pipeline)) + ". " +
                   fixed(100 * beyond_samples_share(winner.row().use), 0) +
                   " % of its kernel time is beyond the profile's samples.");
   lines.push_back(counts_text(report.found) + halving_text(report.found) + end_text(report));
-  if (!report.flags_alone.empty()) lines.push_back(report.flags_alone);
   return lines;
 }
 
@@ -132,7 +130,8 @@ std::string tune_html(const TuneReport& report) {
   for (std::size_t i = 0; i < report.ranking.size(); ++i)
     data["names"].push_back(name_of_row(report.ranking[i].row()));
   if (report.ranking.empty()) {
-    const std::string best = !report.places.empty() ? found_text(report, report.places.front())
+    const std::string best = !report.places.ranking.empty()
+                                 ? found_text(report, report.places.ranking.front())
                              : report.found.tried.empty() && report.found.left > 0 ? "No candidate was tried"
                                                                                    : "No candidate runs";
     return html_page({study.name, html_head(study.name, best, {end_text(report)}, {about})}, data);
@@ -141,8 +140,7 @@ std::string tune_html(const TuneReport& report) {
   const auto rate = [](const RankedRow& row) {
     return fixed(*row.row().metrics.tokens_per_second_per_gpu, 0) + " tokens/s/GPU";
   };
-  const std::string verdict =
-      name_of_row(winner.row()) + " is " + reach_text(report.found) + ": " + rate(winner);
+  const std::string verdict = name_of_row(winner.row()) + " is " + reach_text(report) + ": " + rate(winner);
   return html_page({study.name, html_head(study.name, verdict, tune_lines(report),
                                           {about, source_line(winner.study, winner.result)})},
                    data);

@@ -75,9 +75,11 @@ std::string what_if_text(const WhatIf& what) {
 // Says how many places did not run in full.
 std::string left_text(const TuneReport& report) {
   std::string text;
-  const std::size_t end = report.cut_short ? std::min(report.options.keep, report.places.size()) : 0;
-  for (std::size_t i = report.ranking.size(); i < end; ++i)
-    text += std::to_string(i + 1) + " by the search: " + found_text(report, report.places[i]) + ".\n";
+  const std::vector<Place>& places = report.places.ranking;
+  for (std::size_t i = report.ranking.size(); report.cut_short && i < places.size(); ++i)
+    text += std::to_string(i + 1) + " by the search: " + found_text(report, places[i]) + ".\n";
+  for (std::size_t i = report.faster.size(); report.cut_short && i < report.places.faster.size(); ++i)
+    text += "faster, but passed over, by the search: " + found_text(report, report.places.faster[i]) + ".\n";
   return text;
 }
 
@@ -225,7 +227,11 @@ std::string halving_text(const SearchResult& found) {
   return text;
 }
 
-std::string reach_text(const SearchResult& found) {
+std::string reach_text(const TuneReport& report) {
+  const SearchResult& found = report.found;
+  if (!report.places.faster.empty())
+    return concatenated("the fastest ", found.complete() ? "" : "tried ", "that ",
+                        report.baseline.study.framework.preset.name, " runs in the order of the data");
   const std::string tried = grouped(static_cast<std::int64_t>(found.tried.size())) + " tried, of ";
   return "the fastest of " + (found.complete() ? "" : tried) + counted(found.candidates, "candidate");
 }
@@ -234,13 +240,15 @@ std::string end_text(const TuneReport& report) {
   const SearchResult& found = report.found;
   const std::string text =
       found.complete()
-          ? "No candidate of the space is faster than the first: every one was run or proven slower."
+          ? concatenated(
+                "No ", report.places.faster.empty() ? "" : "other ",
+                "candidate of the space is faster than the first: every one was run or proven slower.")
       : found.interrupted
           ? "Interrupted: the search is not finished; --resume after tune --out goes on with it."
       : found.timed_out
           ? "The time was over before the search was: more --minutes, with --resume after tune, reach more."
           : "What was not reached is what promised least; a larger --budget, with --resume, reaches more.";
-  if (!report.cut_short || report.places.empty()) return text;
+  if (!report.cut_short || report.places.ranking.empty()) return text;
   return text + " What follows the search was ended early; --resume after tune runs it.";
 }
 
@@ -259,15 +267,27 @@ std::optional<Note> unequal_batches(const TuneReport& report) {
 }
 
 static RowRatio winner_over(const TuneReport& report, const RankedRow& other) {
-  const RankedRow& winner = report.ranking.front();
-  return ratio_of(winner.row(), other.row(), winner.result.batches, winner.result.expected_error);
+  const StudyResult& result = report.ranking.front().result;
+  return ratio_of(result.policies.front(), other.row(), result.batches, result.expected_error);
 }
 
-Notes winner_over_others(const TuneReport& report) {
+Note fastest_line(const TuneReport& report) {
+  const StudyResult& result = report.ranking.front().result;
+  const double max_delay = report.options.order_delay();
+  std::vector<const PolicyResult*> rows;
   std::vector<std::pair<std::string, RowRatio>> others;
-  for (std::size_t i = 1; i < report.ranking.size(); ++i)
-    others.emplace_back("#" + std::to_string(i + 1), winner_over(report, report.ranking[i]));
-  return over_others(others);
+  for (const RankedRow& one : report.ranking) {
+    rows.push_back(&one.row());
+    if (rows.size() > 1) others.emplace_back("#" + std::to_string(rows.size()), winner_over(report, one));
+  }
+  for (const RankedRow& one : report.faster) rows.push_back(&one.row());
+  const PolicyResult& winner = result.policies.front();
+  const auto name_of = [&](const PolicyResult& row) {
+    const bool is_alike = &row != &winner && row.layout == winner.layout;
+    return is_alike ? row.run.label + " on the same layout" : candidate_text(row.run.label, row.layout);
+  };
+  return fastest_note(standing_of(rows, max_delay, result.batches, result.expected_error),
+                      over_others(others), {result.family.framework, max_delay, name_of});
 }
 
 std::string about_text(const TuneReport& report) {
@@ -282,22 +302,21 @@ std::string tune_table(const TuneReport& report) {
   const SearchResult& found = report.found;
   out << report.baseline.study.name << ": " << about_text(report) << '\n';
   if (report.ranking.empty()) {
-    out << (!report.places.empty() ? end_text(report) + '\n' + left_text(report)
-            : found.interrupted    ? "Interrupted before a candidate ran.\n"
-                                   : reasons_text(found));
+    out << (!report.places.ranking.empty() ? end_text(report) + '\n' + left_text(report)
+            : found.interrupted            ? "Interrupted before a candidate ran.\n"
+                                           : reasons_text(found));
     out << counts_text(found) << halving_text(found) << without_flag_text(report.candidates.none);
     return out.str();
   }
   out << ranking_table(report).text();
-  out << left_text(report) << baseline_text(report.baseline);
+  out << left_text(report) << "Fastest: " << line_of(fastest_line(report)) << baseline_text(report.baseline);
   if (const std::optional<Note> unequal = unequal_batches(report))
     out << "Global batches are not equal: " << text_of(*unequal) << ".\n";
   const RankedRow& winner = report.ranking.front();
   out << "The first is limited by " << text_of(blame_of(winner.row().metrics, winner.study.layout.pipeline))
-      << joined_texts(winner_over_others(report), "") << ".\n"
+      << ".\n"
       << line_of(fullest_row(winner.result)) << counts_text(found) << halving_text(found)
-      << without_flag_text(report.candidates.none) << end_text(report) << '\n'
-      << report.flags_alone;
+      << without_flag_text(report.candidates.none) << end_text(report) << '\n';
   if (!report.what_if.empty()) out << "What if the winner is run on something else:\n";
   for (const WhatIf& what : report.what_if) out << "  " << what_if_text(what);
   if (report.what_if_over) out << "What ifs are not all run: they have a quarter of --minutes.\n";
@@ -328,18 +347,25 @@ std::string tune_csv(const TuneReport& report) {
 json tune_json(const TuneReport& report) {
   const Study& study = report.baseline.study;
   const StudyResult& baseline = report.baseline.result;
-  json layouts = json::array(), rows = json::array(), ranking = json::array(), tried = json::array(),
-       what_if = json::array();
+  json layouts = json::array(), rows = json::array(), ranking = json::array(), faster = json::array(),
+       tried = json::array(), what_if = json::array();
   for (const LayoutChoice& layout : report.candidates.layouts) layouts.push_back(layout.keys);
   for (const RowChoice& row : report.candidates.rows) rows.push_back(row.entry);
-  for (const RankedRow& ranked : report.ranking) {
+  const auto json_of = [&](const RankedRow& ranked) {
     json row = row_json(ranked.study, ranked.result);
     row["winner_over"] = ratio_json(winner_over(report, ranked));
-    row["rank"] = ranking.size() + 1;
     row["alike"] = ranked.alike;
     row["layout"] = report.candidates.layouts[ranked.point.layout].keys;
     row["entry"] = report.candidates.rows[ranked.point.row].entry;
-    ranking.push_back(std::move(row));
+    return row;
+  };
+  for (const RankedRow& ranked : report.ranking) {
+    ranking.push_back(json_of(ranked));
+    ranking.back()["rank"] = ranking.size();
+  }
+  for (const RankedRow& passed : report.faster) {
+    faster.push_back(json_of(passed));
+    faster.back()["reason"] = reason_text(why_passed_over(passed.row(), report.options.order_delay()));
   }
   for (const Tried& one : report.found.tried) tried.push_back(tried_json(one));
   for (const WhatIf& what : report.what_if) what_if.push_back(what_if_json(what));
@@ -367,11 +393,11 @@ json tune_json(const TuneReport& report) {
           {"interrupted", report.found.interrupted || report.cut_short},
           {"timed_out", report.found.timed_out},
           {"what_if_timed_out", report.what_if_over},
-          {"flags_alone", report.flags_alone.empty() ? json(nullptr) : json(report.flags_alone)},
           {"counts", counts_json(report)},
           {"search", search_json(report.found)},
           {"baseline", std::move(base)},
           {"ranking", std::move(ranking)},
+          {"faster", std::move(faster)},
           {"what_if", std::move(what_if)},
           {"layouts", std::move(layouts)},
           {"rows", std::move(rows)},

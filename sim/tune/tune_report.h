@@ -17,18 +17,19 @@ struct TuneReport {
   const SearchOptions& options;
   const SearchResult& found;
   const Baseline& baseline;
-  const std::vector<Place>& places;
+  const Places& places;
   const std::vector<RankedRow>& ranking;  // the places that ran in full
+  const std::vector<RankedRow>& faster;   // of the other claims
   const std::vector<WhatIf>& what_if;
-  bool cut_short = false;        // the search is over, but some of the work after it did not run
-  std::string flags_alone = {};  // result of a framework's flags; empty if as the first, or unknown
-  bool what_if_over = false;     // what_if lacks the questions for which there was no time
+  bool cut_short = false;     // the search is over, but some of the work after it did not run
+  bool what_if_over = false;  // what_if lacks the questions for which there was no time
 };
 
 // One line about the ends of all candidates.
 std::string counts_text(const SearchResult& found);
-// "the fastest of 1,234 candidates", or of those that were tried, if not all were decided.
-std::string reach_text(const SearchResult& found);
+// "the fastest of 1,234 candidates", or of those that were tried, if not all were decided; "the fastest that
+// megatron runs in the order of the data", if faster ones were passed over.
+std::string reach_text(const TuneReport& report);
 // "wlb on TP 8, CP 2, PP 4, DP 1: 870 tokens/s/GPU", as the search found it.
 std::string found_text(const TuneReport& report, const Place& place);
 // What ended the search before every candidate was decided, and how to continue it.
@@ -38,8 +39,9 @@ std::string halving_text(const SearchResult& found);
 
 // How tokens per step differ between rows of the ranking and the baseline; else empty.
 std::optional<Note> unequal_batches(const TuneReport& report);
-// Parts of a sentence: places that the first is significantly faster than, and those that it is tied with.
-Notes winner_over_others(const TuneReport& report);
+// The winner, by the words of a study's verdict: places that it is significantly faster than and tied with,
+// and faster candidates that were passed over, with what they need. Needs a row that ran in full.
+Note fastest_line(const TuneReport& report);
 std::string about_text(const TuneReport& report);  // the model, how many GPUs and steps
 // The ranking, what the search looked at, what limits the winner, and how sure it is.
 std::string tune_table(const TuneReport& report);

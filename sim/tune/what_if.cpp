@@ -24,14 +24,16 @@ std::string policy_of(const Candidates& candidates, Point point) {
   return candidates.rows[point.row].entry["name"].get<std::string>();
 }
 
-// The winner, then the best of other layouts and of other policies; at equal steps the first.
+// The winner, then the best of other layouts and of other policies with its claim; at equal steps the first.
 std::vector<Point> rivals_of(const Candidates& candidates, const SearchResult& found) {
-  std::vector<Point> rivals = {found.tried[found.ranking.front()].point};
+  const auto& [first, winner] = found.tried[found.ranking.front()];
+  std::vector<Point> rivals = {first};
   std::set<std::uint32_t> layouts = {rivals.front().layout};
   std::set<std::string> policies = {policy_of(candidates, rivals.front())};
   std::set<double> times;
   for (const std::size_t i : found.ranking) {
     const auto& [point, trial] = found.tried[i];
+    if (trial.claim != winner.claim) break;
     if (!times.insert(trial.seconds_per_token).second) continue;
     const bool other_layout = layouts.size() <= kOtherLayouts && layouts.insert(point.layout).second;
     const bool other_policy =

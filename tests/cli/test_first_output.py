@@ -90,6 +90,20 @@ class FirstOutput(Case):
         self.assertIn("tokens/step", wide)
         self.assertNotIn("tokens/step", screen)
 
+    def test_a_warning_that_is_cut_keeps_what_to_do_about_it(self):
+        rows = [{"name": "wlb", "queues": 1 + i, "shard": "adaptive", "label": f"row {i}"} for i in range(9)]
+        study = self.write("study.json", dict(STUDY, batch=dict(STUDY["batch"], steps=4), policies=["plain-4d", *rows]))
+        notes = run("study", study, "--format", "csv", "--quiet").stderr.splitlines()
+        lines = self.ok("study", study).splitlines()
+        begin = next(i for i, line in enumerate(lines) if line.startswith("Warning"))
+        end = next(i for i, line in enumerate(lines) if line.startswith("Report"))
+        cut = [" ".join(words.split()) for words in " ".join(lines[begin:end]).split("Warning ")[1:]]
+        self.assertTrue(any(" ...; " in warning for warning in cut), cut)
+        for warning in cut:
+            whole = [note for note in notes if all(part in note for part in re.split(r" \.\.\.;? ?", warning))]
+            self.assertTrue(whole, (warning, notes))
+            self.assertTrue(" ...; " not in warning or whole[0].endswith("; " + warning.split(" ...; ")[1]), warning)
+
     def test_a_narrow_terminal_is_kept(self):
         """The terminal's columns, where it has fewer than 110: the same text on more lines."""
         rows = ["plain-4d", "wlb-llm", {"name": "skrull", "label": "a longer label"}, "fixed-4d"]

@@ -36,6 +36,13 @@ class Job(Case):
         large = self.ok("study", "--model", "llama3.1-70b", "--gpus", "8", "--window", "8K")
         self.assertIn("does not fit on 8 GPUs with any layout; it fits on ", large.splitlines()[0])
 
+    def test_what_was_not_said_is_named_and_nothing_else(self):
+        two = run("study", *JOB[:2], "--gpus", 16, *JOB[4:], "--set", "batch.steps=2").stderr
+        self.assertIn("Not said, so assumed: documents of mixed, 512 windows of 8,192 tokens per step, framework megatron, ZeRO 1, bf16, "
+                      "50 GB/s per GPU between nodes, all weights trained.", two)
+        typed = run("study", *JOB, "--framework", "fsdp", "--trace", "mixed", "--set", "batch.steps=2", "--set", "precision=fp8").stderr
+        self.assertRegex(typed, r"Not said, so assumed: [\d,]+ windows of 8,192 tokens per step, ZeRO 3, fp8, all weights trained\.")
+
     def test_the_baseline_is_what_the_framework_does(self):
         options = [*JOB[:-2], "--set", "batch.steps=2", "--format", "json", "--quiet"]
         for framework, shard in (("megatron", "per-document"), ("torchtitan", "per-sequence")):
@@ -47,7 +54,7 @@ class Job(Case):
         for typed, chosen in (([], "megatron-eager"), (["--framework", "megatron"], "megatron")):
             done = run(*job, *typed)
             self.assertIn(f"framework {chosen}, simulated", done.stdout)
-            self.assertIn(f"framework {chosen}.", done.stderr + done.stdout)
+            self.assertEqual(f"framework {chosen}, ZeRO 1, bf16" in done.stderr, not typed)
 
     def test_a_short_trace_makes_small_batches_and_is_said_to_be_read_again(self):
         lengths = self.write("sft.txt", "\n".join(str(500 + 37 * i % 3000) for i in range(600)))  # 1.2M tokens
@@ -96,6 +103,19 @@ class RunScript(Case):
         for line in re.findall(r"^\./run\.sh study (--model[^#]*)", (SOURCE / "README.md").read_text(), re.MULTILINE):
             self.assertEqual(self.words(*line.split()), ["study", "--out", "out/job", *line.split()])
         self.assertEqual(self.words("--model=m", "--gpus", "8"), ["study", "--out", "out/job", "--model=m", "--gpus", "8"])
+
+
+    def test_help_of_a_verb_builds_nothing(self):
+        tools = self.folder / "tools"
+        tools.mkdir()
+        for tool in ("bash", "dirname", "sed", "grep", "python3"):  # neither cmake nor apt
+            (tools / tool).symlink_to(shutil.which(tool))
+        verbs = re.findall(r"^#   \./run\.sh (\w+)", (SOURCE / "run.sh").read_text(), re.MULTILINE)
+        self.assertGreater(len(verbs), 9)
+        for words in [["--help"], *([verb, "--help"] for verb in verbs), ["study", "my.json", "-h"]]:
+            done = subprocess.run([shutil.which("bash"), SOURCE / "run.sh", *words], capture_output=True, text=True, env={"PATH": str(tools)}, check=False)
+            self.assertEqual((done.returncode, done.stderr), (0, ""), words)
+            self.assertIn(words[0] if words[0] in verbs else "./run.sh study", done.stdout)
 
 
 class Anchor(Case):
@@ -181,7 +201,7 @@ class Next(Case):
 class JobCost(Case):
     def test_tokens_of_a_job_take_days_hours_and_dollars(self):
         path = self.write("study.json", STUDY)
-        options = [path, "--tokens", "2T", "--set", "cluster.dollars_per_gpu_hour=3"]
+        options = [path, "--tokens", "2T", "--set", "cluster.dollars_per_gpu_hour=3", "--set", "baseline=wlb"]
         result = json.loads(self.ok("study", *options, "--format", "json", "--quiet"))
         self.assertEqual(result["cost"]["tokens"], 2e12)
         for row, cost in zip(result["policies"], result["cost"]["rows"]):
@@ -190,7 +210,11 @@ class JobCost(Case):
             self.assertAlmostEqual(cost["dollars"], 3 * cost["gpu_hours"], delta=1e-6 * cost["dollars"])
         line = next(line for line in self.ok("study", *options).splitlines() if line.startswith("Cost"))
         self.assertIn("GPU-hours per billion tokens", line)
-        self.assertIn("2T tokens take it", " ".join(self.ok("study", *options).split()))
+        first, base = (next(cost for cost in result["cost"]["rows"] if cost["label"] == label)
+                       for label in (result["comparison"]["fastest"], result["baseline"]))
+        self.assertNotEqual(first, base)
+        both = "; ".join(f"{row['label']} {row['days']:.1f} days, {row['gpu_hours']:,.0f} GPU-hours, ${row['dollars']:,.0f}" for row in (first, base))
+        self.assertIn(f"2T tokens: {both}.", " ".join(self.ok("study", *options).split()))
         for wrong in ("2X", "0.5", "1e30", "-3B"):
             self.refused("study", path, "--tokens", wrong, says=["--tokens"])
 

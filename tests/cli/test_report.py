@@ -184,7 +184,7 @@ class Report(Pages):
         self.assertRegex(neither, r"(?m)^plain-4d +- +- +- ")
         self.assertNotIn("- -> -", neither)
         self.assertEqual(re.split("  +", text.splitlines()[1])[1:],
-                         ["step s", "tokens/s/GPU", "speed-up", "delay", "mem. free GiB", "pack ms", "second/first (95 %)", "verdict"])
+                         ["step s", "tokens/s/GPU", "speed-up", "delay", "mem. free GiB", "pack ms", "second/first (95 %)", "prediction (90 %)", "verdict"])
         free = [(p["memory"]["capacity_bytes"] - p["memory"]["peak_bytes"]) / 2**30 for p in (summaries[0]["policies"][1], summaries[1]["policies"][1])]
         self.assertIn("%.1f -> %.1f" % tuple(free), text.splitlines()[3])
         self.assertIn("Both runs trained the same documents", text)
@@ -200,7 +200,9 @@ class Report(Pages):
         row = json.loads(self.ok("report", one, two, "--format", "json"))["rows"][0]
         self.assertGreater(row["low"], 1)
         self.assertEqual(row["verdict"], "tied")
-        self.assertIn("the 90 % interval of the prediction of their ratio contains 1", self.ok("report", one, two))
+        interval = "%.3f-%.3f" % (row["model_low"], row["model_high"])
+        self.assertRegex(self.ok("report", one, two), rf"\nplain-4d .* {re.escape(interval)} +tied\n")
+        self.assertIn("Two rows are tied if either interval contains 1: the one of sampling or that of the prediction.", self.ok("report", one, two))
         # A saved result says what the study said.
         said = self.ok("study", self.folder / "study.json", "--wide")
         self.assertIn(re.search(r"Fastest: .*", self.ok("report", two)).group(), said)

@@ -177,7 +177,7 @@ class Tune(Case):
 
     def test_a_row_that_chooses_its_schedule(self):
         space = {"policies": ["plain", {"name": "sequence-slices", "slices": 4, "schedule": ["state-aware-1f1b", "seq1f1b", "auto"]}]}
-        result = json.loads(self.search("--format", "json", space=space))
+        result = json.loads(self.search("--format", "json", space=space, study=dict(STUDY, framework="none")))
         labels = [f"sequence-slices, {way}, slices 4" for way in ("state-aware-1f1b", "seq1f1b", "schedule auto")]
         self.assertEqual([row["label"] for row in result["rows"]], ["plain", *labels])
         seconds = {labels[one["row"] - 1]: one["seconds_per_token"] for one in result["tried"] if one["row"] > 0 and one["outcome"] == "ok"}
@@ -202,15 +202,7 @@ class Tune(Case):
         self.assertNotIn("no_flag", every["counts"])
         self.assertIn(f"\nExcluded for want of a flag: {gone} layout (parallel.context_comm {gone}), 2 policies (parallel.context 1, parallel.context_comm 1).\n",
                       self.search("--for", "megatron", space=space))
-        # The winner's speed is with what no flag says: what they come to alone is shown with it, as `export` has it.
         out = self.folder / "told"
-        text = self.search("--for", "megatron", "--out", out, space={"policies": [{"name": "wlb", "queues": 1}]})
-        flags = json.loads((out / "tune.json").read_text())["flags_alone"]
-        self.assertIn(flags, text)
-        head = self.ok("export", out / "best.json", "--for", "megatron", "--quiet")
-        for line in (r"# .*; simulated: (.*)\n", r"# .*the flags alone \(plain, per-document\), simulated: (.*)\n"):
-            self.assertIn(re.search(line, head).group(1), flags)
-        self.assertIsNone(every["flags_alone"])
         # Flags have one CP degree for all lanes, so a policy that may choose others does not.
         for options, own in ((["--for", "megatron"], False), ([], None)):
             self.search(*options, "--out", out, space={"policies": ["equipoise"]})
@@ -218,6 +210,36 @@ class Tune(Case):
         self.refused("tune", self.folder / "study.json", "--for", "nobody", says=["--for", "nobody", "megatron"])
         self.write("space.json", {"policies": ["flexsp"]})
         self.refused("tune", self.folder / "study.json", "--space", self.folder / "space.json", "--for", "nemo", says=["--for nemo", "parallel.context"])
+
+    def test_the_winner_is_one_that_the_framework_runs_and_faster_ones_say_what_they_need(self):
+        """One row in the ranking, the sentence, the page, best.json, `study best.json` and `export`."""
+        space = {"parallel.context": [1, 2, 4], "policies": ["plain-4d", {"name": "wlb", "queues": 1, "shard": "adaptive"}, "equipoise"]}
+        out = self.folder / "out"
+        text = self.search("--out", out, space=space)
+        found = json.loads((out / "tune.json").read_text())
+        winner = found["ranking"][0]
+        self.assertEqual([row["label"] for row in found["faster"]], ["equipoise"])
+        self.assertNotIn("equipoise", [row["label"] for row in found["ranking"]])
+        speed = lambda row: row["metrics"]["tokens_per_second_per_gpu"]
+        self.assertGreater(speed(found["faster"][0]), speed(winner))
+        self.assertEqual(found["faster"][0]["reason"], "CP degrees by micro-batch")
+        said = re.search(r"\nFastest: (.*)\n", text).group(1)
+        self.assertTrue(said.startswith(f"{winner['label']} on TP "), said)
+        self.assertRegex(said, r" Faster than it, but megatron does not run them: equipoise on .* \d\.\d\dx \(CP degrees by micro-batch\)\.")
+        self.assertIn("No other candidate of the space is faster than the first", text)
+        self.assertIn(" is the fastest that megatron runs in the order of the data: ", re.search(r"<h1[^>]*>(.*?)</h1>", (out / "report.html").read_text(), re.DOTALL).group(1))
+        self.assertEqual(json.loads((out / "best.json").read_text())["export_row"], winner["label"])
+        again = json.loads(self.ok("study", out / "best.json", "--format", "json", "--quiet"))["comparison"]
+        self.assertEqual(again["fastest"], winner["label"])
+        self.assertIn(f" {winner['label']}", self.ok("export", out / "best.json", "--for", "megatron", "--quiet").splitlines()[0])
+        # In another framework another row may win, by the form of context parallelism that it has.
+        for framework, forms in (("deepspeed", {"ulysses"}), ("torchtitan", {"all-gather"})):
+            study = dict(STUDY, framework=framework, parallel={"tensor": 2, "data": 4})
+            other = {"parallel.tensor": [2], "parallel.context": [2, 4], "parallel.context_comm": ["all-gather", "ulysses", "ring"], "policies": ["plain"]}
+            found = json.loads(self.search("--format", "json", space=other, study=study))
+            self.assertEqual({row["layout"]["parallel.context_comm"] for row in found["ranking"]}, forms)
+            for row in found["faster"]:
+                self.assertIn("context parallelism by ", row["reason"])
 
     def test_a_search_that_ended_early_says_what_it_is_the_best_of(self):
         out = self.folder / "early"
@@ -254,7 +276,7 @@ class Tune(Case):
         self.assertLess(len(found["what_if"]), 4)
         self.assertEqual(json.loads((out / "best.json").read_text())["baseline"], "plain-4d")
         self.assertIn("What follows the search was ended early; --resume after tune runs it.", text)
-        self.assertEqual(text.count(" by the search: "), 2 - len(found["ranking"]))
+        self.assertEqual(text.count(" by the search: "), 2 - len(found["ranking"]) - len(found["faster"]))
         self.assertNotIn("after the search: ", run("tune", study, "--space", space, "--out", self.folder / "no-what-if").stderr)
         again = run("tune", study, "--space", space, "--out", out, "--resume")
         self.assertIn("after the search: 2 rows that only the journal tells of\n", again.stderr)

@@ -46,8 +46,9 @@ class RecorderTest(unittest.TestCase):
         return root
 
     def test_one_file_is_one_document_plus_its_end_token(self):
-        status, _ = self.run_recorder(self.corpus(), "--html", "--no-shuffle")
+        status, said = self.run_recorder(self.corpus(), "--html", "--no-shuffle")
         self.assertEqual(status, 0)
+        self.assertEqual(said, "note: not recorded: 1 duplicate, 1 empty, 1 not text; --keep-duplicates keeps equal texts\n")
         self.assertEqual(self.lengths(), [4, 3, 5])  # a.txt 3 + 1, c.html 2 + 1, d.gz 4 + 1: folders after files
         about = json.loads((self.folder / "out.txt.json").read_text())
         self.assertEqual(about["documents"], 3)

@@ -34,8 +34,9 @@ def rank_functions(
     found: Dict[str, Any], names: List[str], best: Dict[str, Any], searched: Dict[str, Any], functions: List[Dict[str, Any]], max_delay: Sequence[float],
     directory: Any,
 ) -> Tuple[List[Dict[str, Any]], List[str], Dict[str, Any]]:
-    """The ranking of a search with functions in it, the names of its places, and the first as a study. `best`: the search's own,
-    whose paths are absolute; `searched`: the study's values, whose paths are relative to `directory`."""
+    """The ranking of a search with functions in it, the names of its places, and the first as a study. As in the search, rows that
+    the framework does not run, or that change the order of the data, come after the others. `best`: the search's own, whose paths
+    are absolute; `searched`: the study's values, whose paths are relative to `directory`."""
     ranked = list(zip(found["ranking"], names, [best] * len(names)))
     base = (found["baseline"]["metrics"] or {}).get(RATE)
     for like, name in {json.dumps(row["layout"]): (row, name) for row, name in zip(found["ranking"], names)}.values():
@@ -50,8 +51,16 @@ def rank_functions(
             against = {"speedup": metrics[RATE] / base if base else None, "speedup_low": None, "speedup_high": None}
             place = {**row, "metrics": {**metrics, **against}, "layout": like["layout"], "alike": []}
             ranked.append((place, name.replace(like["label"], row["label"], 1), on_layout))
-    ranked.sort(key=lambda one: -one[0]["metrics"][RATE])  # stable: of equals the search's own come first
+    ranked.sort(key=lambda one: (_claim(one[0], max_delay), -one[0]["metrics"][RATE]))  # stable: of equals the search's own come first
     return [{**row, "rank": place} for place, (row, _, _) in enumerate(ranked, 1)], [name for _, name, _ in ranked], ranked[0][2]
+
+
+def _claim(row: Mapping, max_delay: Sequence[float]) -> int:
+    """0 for a row that may win: `Claim` in sim/report/standing.h."""
+    delay = row["metrics"]["token_delay_mean"]
+    if row["runs_in"] == "no":
+        return 2
+    return 1 if delay is None or delay > (max_delay[0] if max_delay else 1) else 0
 
 
 def _on_layout(

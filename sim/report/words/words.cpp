@@ -99,6 +99,11 @@ std::string text_of(const Note& note) {
   return kind->advice.empty() ? text : text + "; " + filled(kind->advice, note);
 }
 
+std::string advice_of(const Note& note) {
+  const Kind* const kind = kind_of(note.kind);
+  return kind == nullptr || kind->advice.empty() ? "" : filled(kind->advice, note);
+}
+
 std::string line_of(const std::optional<Note>& note) {
   return note ? text_of(*note) + '\n' : "";
 }

@@ -13,6 +13,9 @@ namespace equipoise {
 // or a missing number is a fault of this program.
 std::string text_of(const Note& note);
 
+// Its ADVICE alone; empty if the kind has none.
+std::string advice_of(const Note& note);
+
 std::vector<std::string> texts_of(const Notes& notes);
 std::string joined_texts(const Notes& notes, std::string_view between);
 

@@ -250,7 +250,7 @@ PolicyResult run_row(const Study& study, const StudyInputs& inputs, const Policy
   PolicyResult result = run_prepared(ready_row(study, inputs, entry, trial), options);
   if (std::optional<PolicyResult> plain = run_without_chunks(study, inputs, entry, result, options))
     result = *std::move(plain);
-  say_what_runs(study, result);
+  say_what_runs(study, study.layout.context_comm, result);
   if (!options.keep_plans) result.plan = {};
   if (result.status == RowStatus::ok || !options.find_fits) return result;
   add(result.reasons, what_would_run(study, inputs, entry, result.status, trial));

@@ -15,7 +15,8 @@ bool chooses_degrees(const PolicyResult& row) {
 }
 
 // What the row needs that no loader can provide.
-Notes needs_of(const FrameworkRuns& framework, const Study& study, const PolicyResult& row) {
+Notes needs_of(const FrameworkRuns& framework, const Study& study, std::optional<ContextComm> stated,
+               const PolicyResult& row) {
   Notes needs;
   const std::string_view schedule = schedule_policy_of(study, row.run).name;
   const int pipeline = study.layout.pipeline;
@@ -27,8 +28,9 @@ Notes needs_of(const FrameworkRuns& framework, const Study& study, const PolicyR
     needs.push_back({"needs_schedule", "", {{"schedule", schedule}}});
   if (study.layout.context > 1 && !lists(kShardsOfLoaders, row.run.shard))
     needs.push_back({"needs_shard", "", {{"shard", row.run.shard}}});
-  if (row.run.context_comm && (facts_of(*row.run.context_comm).run_by & framework.forms) == 0)
-    needs.push_back({"needs_form", "", {{"form", facts_of(*row.run.context_comm).name}}});
+  const ContextComm form = row.run.context_comm.value_or(study.layout.context_comm);
+  if (study.layout.context > 1 && form != stated && (facts_of(form).run_by & framework.forms) == 0)
+    needs.push_back({"needs_form", "", {{"form", facts_of(form).name}}});
   if (row.run.stage_attention_exchange) needs.push_back({"needs_exchange", "", {}});
   return needs;
 }
@@ -41,12 +43,12 @@ std::set<int> other_degrees(const PolicyResult& row) {
   return degrees;
 }
 
-void say_what_runs(const Study& study, PolicyResult& row) {
+void say_what_runs(const Study& study, std::optional<ContextComm> stated, PolicyResult& row) {
   const std::string& name = study.framework.preset.name;
   if (lists(kNoFramework, name)) row.runs_in = RunsIn::yes;
   const FrameworkRuns* framework = framework_runs(name);
   if (framework == nullptr) return;
-  row.needs = needs_of(*framework, study, row);
+  row.needs = needs_of(*framework, study, stated, row);
   const bool cuts = study.layout.context == 1 || lists(framework->shards, row.run.shard);
   // The loader takes a policy, not a file, and has documents as long as they are.
   const bool loaded = framework->takes_loader && !row.run.policy().pads_documents;

@@ -33,11 +33,11 @@ TEST_CASE("the fastest quarter moves on, two at least") {
   // 12 candidates of 1 to 12 s a token: a quarter is three. Of those two run on more steps, and the second of
   // them is slower there than it looked: the quarter of three is none, so that the best two are on all steps.
   Halving halving(100, 2);
-  for (std::size_t c = 0; c < 12; ++c) halving.ran(c, 0, static_cast<double>(12 - c), false);
+  for (std::size_t c = 0; c < 12; ++c) halving.ran(c, 0, static_cast<double>(12 - c), {});
   CHECK(halving.moving_on(0) == std::vector<std::size_t>{11, 10, 9});
   CHECK(halving.moving_on(1).empty());
-  halving.ran(11, 1, 1.5, false);
-  halving.ran(10, 1, 9, false);
+  halving.ran(11, 1, 1.5, {});
+  halving.ran(10, 1, 9, {});
   CHECK(halving.moving_on(0) == std::vector<std::size_t>{9});
   CHECK(halving.moving_on(1) == std::vector<std::size_t>{11, 10});
   CHECK(halving.reached_by(10).rung == 1);
@@ -46,17 +46,25 @@ TEST_CASE("the fastest quarter moves on, two at least") {
 
 TEST_CASE("one that does not run on more steps makes room for the next") {
   Halving halving(100, 2);
-  for (std::size_t c = 0; c < 4; ++c) halving.ran(c, 0, static_cast<double>(1 + c), false);
-  halving.ran(4, 0, 0, false);  // it does not fit
+  for (std::size_t c = 0; c < 4; ++c) halving.ran(c, 0, static_cast<double>(1 + c), {});
+  halving.ran(4, 0, 0, {});  // it does not fit
   CHECK(halving.moving_on(0) == std::vector<std::size_t>{0, 1});
-  halving.ran(0, 1, 0, false);
+  halving.ran(0, 1, 0, {});
   CHECK(halving.moving_on(0) == std::vector<std::size_t>{1, 2});
   CHECK(halving.reached_by(0).rung == 0);
 }
 
 TEST_CASE("of candidates that pack slowly two move on, whatever room there is") {
   Halving halving(100, 10);
-  for (std::size_t c = 0; c < 6; ++c) halving.ran(c, 0, static_cast<double>(1 + c), c < 4);
+  for (std::size_t c = 0; c < 6; ++c) halving.ran(c, 0, static_cast<double>(1 + c), {c < 4, Claim::fastest});
+  CHECK(halving.moving_on(0) == std::vector<std::size_t>{0, 1, 4, 5});
+}
+
+TEST_CASE("faster candidates that the framework does not run take no room from those that it runs") {
+  // The four fastest of six are not run: two of them move on as ever, and two of the others with them.
+  Halving halving(100, 2);
+  for (std::size_t c = 0; c < 6; ++c)
+    halving.ran(c, 0, static_cast<double>(1 + c), {false, c < 4 ? Claim::fastest_elsewhere : Claim::fastest});
   CHECK(halving.moving_on(0) == std::vector<std::size_t>{0, 1, 4, 5});
 }
 

@@ -8,6 +8,7 @@
 #include "policies/base/random.h"
 #include "policies/base/text.h"
 #include "sim/report/summary_json.h"
+#include "sim/report/words/words.h"
 #include "sim/study/run_study.h"
 #include "sim/tune/candidate_text.h"
 #include "sim/tune/journal.h"
@@ -61,6 +62,7 @@ TEST_CASE("candidates that share a plan come to what they come to alone") {
     const Tried& tried = all[i];
     TrialLimits limits;
     limits.seconds_per_token = tried.trial.limit;
+    limits.stated_form = small_case().candidates.stated_form();
     const Candidates& candidates = small_case().candidates;
     REQUIRE(tried.trial == try_candidate(candidate_study(candidates, tried.point, "study.json"),
                                          small_case().inputs, limits, {}));
@@ -211,6 +213,72 @@ TEST_CASE("shares of a search, put together, are the search of one machine" *
   }
 }
 
+// With a policy of CP degrees by micro-batch, which Megatron does not run.
+const TuneCase& mixed_case() {
+  static const TuneCase kCase = [] {
+    nlohmann::json space = {{"parallel.context", {1, 2, 4}}, {"parallel.pipeline", {1, 2}}};
+    space["policies"] = small_space()["policies"];
+    space["policies"].push_back({{"name", "equipoise"}, {"moves", 50}});
+    return TuneCase(small_study(), space, 8);
+  }();
+  return kCase;
+}
+
+TEST_CASE("the winner is the fastest that the framework runs, pruned or not, and faster ones follow") {
+  const TuneCase& c = mixed_case();
+  SearchOptions all;
+  all.prune = false;
+  const SearchResult exhaustive = c.find(all), found = c.find();
+  CHECK(found.complete());
+  const Places expected = places_of(c.candidates, exhaustive, 10),
+               places = places_of(c.candidates, found, 10);
+  REQUIRE(places.ranking.size() == 10);
+  REQUIRE(!places.faster.empty());
+  const auto points = [](const std::vector<Place>& of) {
+    std::vector<std::pair<std::uint32_t, std::uint32_t>> list;
+    for (const Place& place : of) list.emplace_back(place.point.layout, place.point.row);
+    return list;
+  };
+  CHECK(points(places.ranking) == points(expected.ranking));
+  CHECK(points(places.faster) == points(expected.faster));
+  std::vector<RankedRow> rows, faster;
+  const Baseline baseline = baseline_to_run(c.file);
+  run_ranked(c.candidates, places.ranking, c.inputs, baseline, {}, rows);
+  run_ranked(c.candidates, places.faster, c.inputs, baseline, {}, faster);
+  const double bound = SearchOptions().order_delay();
+  for (const RankedRow& one : rows) CHECK(claim_of(one.row(), bound) == Claim::fastest);
+  for (const RankedRow& one : faster) {
+    CHECK(claim_of(one.row(), bound) != Claim::fastest);
+    CHECK(*one.row().metrics.tokens_per_second_per_gpu > *rows[0].row().metrics.tokens_per_second_per_gpu);
+  }
+  const std::vector<WhatIf> none;
+  const SearchOptions options;
+  const TuneReport report{c.candidates, c.space, options, found, baseline, places, rows, faster, none};
+  const std::string said = joined_texts({fastest_line(report)}, "");
+  CHECK(said.starts_with(candidate_text(c.candidates, places.ranking[0].point)));
+  CHECK(said.find(" Faster than it, but megatron does not run them: ") != std::string::npos);
+  const json table = tune_json(report);
+  CHECK(table["ranking"].size() == 10);
+  CHECK(table["faster"].size() == faster.size());
+  for (const json& row : table["faster"]) CHECK(!row["reason"].get<std::string>().empty());
+}
+
+TEST_CASE("where the framework runs no candidate, the fastest of all is ranked and that is said") {
+  nlohmann::json space = {{"parallel.context", {1, 2, 4}}, {"policies", {"hbp"}}};
+  const TuneCase c(small_study(), space, 8);
+  const SearchResult found = c.find();
+  const Places places = places_of(c.candidates, found, 10);
+  REQUIRE(!places.ranking.empty());
+  CHECK(places.faster.empty());
+  const Baseline baseline = baseline_to_run(c.file);
+  std::vector<RankedRow> rows, faster;
+  run_ranked(c.candidates, places.ranking, c.inputs, baseline, {}, rows);
+  const std::vector<WhatIf> none;
+  const SearchOptions options;
+  const TuneReport report{c.candidates, c.space, options, found, baseline, places, rows, faster, none};
+  CHECK(joined_texts({fastest_line(report)}, "").starts_with("megatron runs none of these rows. "));
+}
+
 TEST_CASE("a delay bound leaves out what waits longer") {
   SearchOptions options;
   options.most_delay = 0;
@@ -232,10 +300,9 @@ TEST_CASE("the winner's study gives the seconds that the search found") {
   CHECK(!baseline.row().simulated());
   run_baseline(baseline, c.inputs, {});
   SearchOptions options;
-  options.keep = 3;
   options.run.jobs = 2;
   std::vector<RankedRow> rows;
-  run_ranked(c.candidates, places_of(c.candidates, found), c.inputs, baseline, options, rows);
+  run_ranked(c.candidates, places_of(c.candidates, found, 3).ranking, c.inputs, baseline, options, rows);
   REQUIRE(rows.size() == 3);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const Metrics& m = rows[i].row().metrics;
@@ -250,12 +317,11 @@ TEST_CASE("the winner's study gives the seconds that the search found") {
 
 TEST_CASE("rows of the search are those that a study runs, and no user's stop takes them away") {
   const TuneCase& c = small_case();
-  const std::vector<Place> places = places_of(c.candidates, c.find());
+  const std::vector<Place> places = places_of(c.candidates, c.find(), 4).ranking;
   std::vector<Place> told = places;
   for (Place& place : told) place.row = nullptr;
   const Baseline baseline = baseline_to_run(c.file);
   SearchOptions options;
-  options.keep = 4;
   std::vector<RankedRow> again, rows;
   run_ranked(c.candidates, told, c.inputs, baseline, options, again);
   const std::atomic<bool> stop = true;
@@ -275,8 +341,8 @@ TEST_CASE("rows of the search are those that a study runs, and no user's stop ta
 TEST_CASE("what was run in full stays when the user ends the rest") {
   const TuneCase& c = small_case();
   const SearchResult found = c.find();
-  std::vector<Place> places = places_of(c.candidates, found);
-  for (Place& place : places) place.row = nullptr;  // as a journal tells of them
+  Places places = places_of(c.candidates, found, 10);
+  for (Place& place : places.ranking) place.row = nullptr;  // as a journal tells of them
   const Baseline baseline = baseline_to_run(c.file);
   std::atomic<bool> stop = false;
   SearchOptions options;
@@ -287,14 +353,15 @@ TEST_CASE("what was run in full stays when the user ends the rest") {
     if (shown.size() == 3) stop = true;
   };
   std::vector<RankedRow> rows;
-  CHECK_THROWS_AS(run_ranked(c.candidates, places, c.inputs, baseline, options, rows), Interrupted);
+  CHECK_THROWS_AS(run_ranked(c.candidates, places.ranking, c.inputs, baseline, options, rows), Interrupted);
   REQUIRE(rows.size() == 2);
-  CHECK(rows[0].point == places[0].point);
-  CHECK(rows[1].point == places[1].point);
-  CHECK(shown[0] == "in full 1: " + candidate_text(c.candidates, places[0].point));
+  CHECK(rows[0].point == places.ranking[0].point);
+  CHECK(rows[1].point == places.ranking[1].point);
+  CHECK(shown[0] == "in full 1: " + candidate_text(c.candidates, places.ranking[0].point));
   const std::vector<WhatIf> none;
-  const TuneReport report{c.candidates, c.space, options, found, baseline, places, rows, none, true};
-  CHECK(tune_table(report).find("\n3 by the search: " + found_text(report, places[2]) + ".\n") !=
+  const std::vector<RankedRow> nothing;
+  const TuneReport report{c.candidates, c.space, options, found, baseline, places, rows, nothing, none, true};
+  CHECK(tune_table(report).find("\n3 by the search: " + found_text(report, places.ranking[2]) + ".\n") !=
         std::string::npos);
   CHECK(end_text(report).find("What follows the search was ended early") != std::string::npos);
   CHECK(tune_json(report)["complete"] == true);
@@ -305,16 +372,16 @@ TEST_CASE("what a search that ended early claims is what it tried, and its end n
   const TuneCase& c = small_case();
   SearchResult found = c.find();
   const SearchOptions options;
-  const std::vector<Place> places = places_of(c.candidates, found);
+  const Places places = places_of(c.candidates, found, 10);
   const Baseline baseline = baseline_to_run(c.file);
   const std::vector<RankedRow> rows;
   const std::vector<WhatIf> none;
-  const TuneReport report{c.candidates, c.space, options, found, baseline, places, rows, none};
-  CHECK(reach_text(found) == "the fastest of " + grouped(found.candidates) + " candidates");
+  const TuneReport report{c.candidates, c.space, options, found, baseline, places, rows, rows, none};
+  CHECK(reach_text(report) == "the fastest of " + grouped(found.candidates) + " candidates");
   CHECK(end_text(report).starts_with("No candidate of the space is faster"));
   found.left = 5;
-  CHECK(reach_text(found) == "the fastest of " + grouped(static_cast<std::int64_t>(found.tried.size())) +
-                                 " tried, of " + grouped(found.candidates) + " candidates");
+  CHECK(reach_text(report) == "the fastest of " + grouped(static_cast<std::int64_t>(found.tried.size())) +
+                                  " tried, of " + grouped(found.candidates) + " candidates");
   CHECK(end_text(report).find("--budget") != std::string::npos);
   found.timed_out = true;
   CHECK(end_text(report).find("--minutes") != std::string::npos);
