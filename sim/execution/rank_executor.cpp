@@ -7,6 +7,7 @@
 #include "policies/base/error.h"
 #include "policies/base/index.h"
 #include "sim/cost/context_exchange/context_form.h"
+#include "sim/execution/disaggregated_attention.h"
 #include "sim/execution/parameters.h"
 #include "sim/execution/rank_context.h"
 
