@@ -128,9 +128,13 @@ class Maker {
                                                                   : Provenance::published;
   }
 
+  // `more` are the keys that entries of this kind have in addition.
   template <class Fit>
-  json made(const json& entry, const std::string& where, const Fit& fit) {
-    refuse_unknown_keys(entry, {"fit", "derive", "keep", "note", "measured"}, where);
+  json made(const json& entry, const std::string& where, const Fit& fit,
+            std::initializer_list<std::string_view> more = {}) {
+    std::vector<std::string_view> keys{"fit", "derive", "keep", "note", "measured"};
+    keys.insert(keys.end(), more);
+    refuse_unknown_keys(entry, keys, where);
     if (entry.contains("derive")) return derived(entry, where);
     if (entry.contains("keep")) return kept(entry, where);
     json table = to_json(fit());
@@ -149,17 +153,16 @@ class Maker {
     for (const auto& kernel : object_field(section, "kernels", where).items())
       for (const auto& pass : kernel.value().items()) {
         const std::string here = where + ".kernels." + kernel.key() + "." + pass.key();
-        json entry = pass.value();
+        const json& entry = pass.value();
         const PackedGrid grid{document_mask(entry, here), entry.value("padded_grid", false)};
-        entry.erase("document_mask");
-        entry.erase("padded_grid");
-        table["kernels"][kernel.key()][pass.key()] = made(entry, here, [&] {
+        const auto fit = [&] {
           std::vector<const AttentionSample*> found;
           for (const AttentionSample* sample : selected(samples_.attention, entry, here))
             if (sample->pass == pass.key()) found.push_back(sample);
           if (found.empty()) throw UserError(here, ": no sample of this direction");
           return cpu_core() ? fit_blocked_attention(found) : fit_attention(found, sms_, grid, kind_of(entry));
-        });
+        };
+        table["kernels"][kernel.key()][pass.key()] = made(entry, here, fit, {"document_mask", "padded_grid"});
       }
   }
 
@@ -209,18 +212,18 @@ class Maker {
   void make_exchange(const json& section, const std::string& where) {
     for (const auto& item : section.items()) {
       const std::string here = where + "." + item.key();
-      json entry = item.value();
+      const json& entry = item.value();
       const LinkRates links{entry.value("nvlink_GBps", 0.0), entry.value("nic_GBps", 0.0)};
-      entry.erase("nvlink_GBps");
-      entry.erase("nic_GBps");
-      profile_["tables"]["collective"]["exchange"][item.key()] = made(entry, here, [&] {
+      const auto fit = [&] {
         if (!(links.nic > 0))
           throw UserError(here, ".nic_GBps: expected the rate of the samples' NICs, found nothing");
         const auto found = selected(samples_.exchange, entry, here);
         if (!found.front()->streams && !(links.nvlink > 0))
           throw UserError(here, ".nvlink_GBps: expected the rate of the samples' NVLink, found nothing");
         return fit_exchange(found, links, kind_of(entry));
-      });
+      };
+      profile_["tables"]["collective"]["exchange"][item.key()] =
+          made(entry, here, fit, {"nvlink_GBps", "nic_GBps"});
     }
   }
 
@@ -234,23 +237,16 @@ class Maker {
     profile_["tables"]["collective"]["default_network"] = text_field(section, "default_network", where);
     for (const auto& item : object_field(section, "networks", where).items()) {
       const std::string here = where + ".networks." + item.key();
-      json entry = item.value();
+      const json& entry = item.value();
       const double nic = positive_field(entry, "nic_GBps", here);
-      const std::string matches = entry.value("matches", std::string());
-      entry.erase("nic_GBps");
-      entry.erase("matches");
-      const json way = entry.value("all_to_all", json());
-      entry.erase("all_to_all");
-      const json unseen = entry.value("unseen_fabrics", json());
-      entry.erase("unseen_fabrics");
-      json made_table = made(entry, here, [&] {
+      const auto fit = [&] {
         return fit_network(collectives(entry, here, true, ""), node, nic, kind_of(entry));
-      });
-      made_table["fitted_at_nic_GBps"] = nic;
-      if (!matches.empty()) made_table["matches"] = matches;
-      if (way.is_string()) made_table["all_to_all"] = way;
-      if (unseen.is_object()) made_table["unseen_fabrics"] = unseen;
-      profile_["tables"]["collective"]["networks"][item.key()] = std::move(made_table);
+      };
+      json table = made(entry, here, fit, {"nic_GBps", "matches", "all_to_all", "unseen_fabrics"});
+      table["fitted_at_nic_GBps"] = nic;
+      for (const char* key : {"matches", "all_to_all", "unseen_fabrics"})
+        if (entry.contains(key)) table[key] = entry[key];
+      profile_["tables"]["collective"]["networks"][item.key()] = std::move(table);
     }
   }
 

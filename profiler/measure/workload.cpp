@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "kernels/random_inputs.h"
+#include "kernels/reference/rows.h"
 
 namespace equipoise::measure {
 namespace {

@@ -1,10 +1,17 @@
 #include "sim/execution/context_attention.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <tuple>
 
 #include "sim/cost/context_exchange/context_form.h"
+#include "sim/execution/disaggregated_attention.h"
+#include "sim/execution/gathered_attention.h"
+#include "sim/execution/group_cast_attention.h"
+#include "sim/execution/ring_attention.h"
+#include "sim/execution/stage_attention.h"
+#include "sim/execution/ulysses_attention.h"
 
 namespace equipoise::execution {
 
@@ -74,6 +81,68 @@ std::vector<kernels::Piece> pieces_among(std::span<const RowRun> runs, std::int6
                       runs[i].row - first_key + runs[i].count()});
   }
   return pieces;
+}
+
+// --- What all forms share
+
+void AttentionForm::put(const Travelling& to, const void* data, bool floats) const {
+  if (to.adds)
+    rank_.add(to.data, data, to.count);
+  else
+    rank_.backend.copy(to.data, data, at(to.count) * (floats ? sizeof(float) : rank_.element_bytes()));
+}
+
+void AttentionForm::exchange(const TravellingOf& outgoing, const TravellingOf& incoming, bool floats) const {
+  kernels::Communicator& group = floats ? *rows_.group.floats : *rows_.group.elements;
+  const auto message_of = [&](std::int64_t count) {
+    return floats ? rank_.floats(count) : rank_.elements(count);
+  };
+  const std::size_t bytes = floats ? sizeof(float) : rank_.element_bytes();
+  std::vector<Memory> messages;
+  std::vector<std::vector<float>> on_host;  // for communicators of floats
+  std::vector<std::unique_ptr<kernels::Pending>> pending;
+  const auto ranks = static_cast<unsigned>(group.size());
+  for (unsigned round = 1; round < std::bit_ceil(ranks); ++round) {
+    const unsigned partner = static_cast<unsigned>(group.rank()) ^ round;
+    if (partner >= ranks) continue;
+    const auto peer = static_cast<int>(partner);
+    const std::vector<Travelling> sent = outgoing(peer), received = incoming(peer);
+    if (const std::int64_t count = sum_of(sent, &Travelling::count); count > 0) {
+      messages.push_back(message_of(count));
+      const void* data = messages.back().data();
+      auto* place = static_cast<char*>(messages.back().data());
+      for (const Travelling& one : sent) {
+        rank_.backend.copy(place, one.data, at(one.count) * bytes);
+        place += at(one.count) * bytes;
+      }
+      if (floats) {
+        std::vector<float>& values = on_host.emplace_back(at(count));
+        rank_.backend.to_host(values.data(), data, values.size() * sizeof(float));
+        data = values.data();
+      }
+      pending.push_back(group.start_send(data, count, peer));
+    }
+    if (const std::int64_t count = sum_of(received, &Travelling::count); count > 0) {
+      const Memory message = message_of(count);
+      std::vector<float> values(floats ? at(count) : 0);
+      group.receive(floats ? values.data() : message.data(), count, peer);
+      if (floats) rank_.backend.to_device(message.data(), values.data(), values.size() * sizeof(float));
+      const auto* place = static_cast<const char*>(message.data());
+      for (const Travelling& one : received) {
+        put(one, place, floats);
+        place += at(one.count) * bytes;
+      }
+    }
+  }
+  for (const auto& message : pending) message->wait();
+}
+
+AttentionForm::KeyRows AttentionForm::gradients_at(std::size_t chunk, std::int64_t row) const {
+  const bool own = chunk + 1 == chain_.size();
+  Memory& to = own ? gradient_->keys : chunks_.state(rows_.earlier[chunk], layer_).gradients;
+  const std::int64_t capacity = chain_[chunk]->capacity;
+  if (!to) to = zeroed_keys(capacity);
+  return keys_at(to, row, capacity);
 }
 
 // --- What the forms share that attend block by block
@@ -150,18 +219,9 @@ Memory BlockwiseAttention::differentiate(AttentionCall& call, const Memory& bloc
   return keys;
 }
 
-void BlockwiseAttention::add_gradients(std::size_t chunk, std::int64_t row, std::int64_t count,
-                                       const KeyRows& found) {
-  const bool own = chunk + 1 == chain_.size();
-  Memory& to = own ? gradient_->keys : chunks_.state(rows_.earlier[chunk], layer_).gradients;
-  const std::int64_t capacity = chain_[chunk]->capacity;
-  if (!to) to = zeroed_keys(capacity);
-  add_rows(keys_at(to, row, capacity), found, count);
-}
-
 void BlockwiseAttention::spread(const Memory& found, std::int64_t rows) {
   for_runs(rows_.rank, [&](std::size_t j, const RowRun& run, std::int64_t row) {
-    add_gradients(j, run.row, run.count(), keys_at(found, row, rows));
+    add_rows(gradients_at(j, run.row), keys_at(found, row, rows), run.count());
   });
 }
 

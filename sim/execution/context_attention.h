@@ -7,8 +7,8 @@
 // begin with those of the chunks before it.
 #pragma once
 
-#include <bit>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -246,6 +246,8 @@ class AttentionForm : public ContextAttention {
   void keep_keys() {
     if (rows_.in_group) chunks_.state(index_, layer_).keys = run_->keys;
   }
+  // Where gradients of the rows from `row` on of a chunk of the chain, which this rank holds, are added up.
+  [[nodiscard]] KeyRows gradients_at(std::size_t chunk, std::int64_t row) const;
   // Adds the gradients that later chunks found for this one's keys.
   void add_later_chunks() {
     ChunkState& state = chunks_.state(index_, layer_);
@@ -254,42 +256,19 @@ class AttentionForm : public ContextAttention {
     state.gradients.reset();
   }
 
-  // Sends every rank a message of elements_to(rank) elements or floats, filled by pack(rank, message), and
-  // receives elements_from(rank) from it for unpack. In each round every rank has one partner. So no ranks
-  // wait in a circle even if a rank's messages go one after the other (NCCL).
-  template <class To, class From, class Pack, class Unpack>
-  void exchange_messages(const To& elements_to, const From& elements_from, const Pack& pack,
-                         const Unpack& unpack, bool floats = false) {
-    kernels::Communicator& group = floats ? *rows_.group.floats : *rows_.group.elements;
-    std::vector<Memory> messages;
-    std::vector<std::vector<float>> on_host;  // for communicators of floats
-    std::vector<std::unique_ptr<kernels::Pending>> pending;
-    const auto ranks = static_cast<unsigned>(group.size());
-    for (unsigned round = 1; round < std::bit_ceil(ranks); ++round) {
-      const unsigned partner = static_cast<unsigned>(group.rank()) ^ round;
-      if (partner >= ranks) continue;
-      const auto peer = static_cast<int>(partner);
-      if (const std::int64_t count = elements_to(peer); count > 0) {
-        messages.push_back(floats ? rank_.floats(count) : rank_.elements(count));
-        pack(peer, messages.back());
-        const void* data = messages.back().data();
-        if (floats) {
-          std::vector<float>& values = on_host.emplace_back(at(count));
-          rank_.backend.to_host(values.data(), data, values.size() * sizeof(float));
-          data = values.data();
-        }
-        pending.push_back(group.start_send(data, count, peer));
-      }
-      if (const std::int64_t count = elements_from(peer); count > 0) {
-        const Memory message = floats ? rank_.floats(count) : rank_.elements(count);
-        std::vector<float> values(floats ? at(count) : 0);
-        group.receive(floats ? values.data() : message.data(), count, peer);
-        if (floats) rank_.backend.to_device(message.data(), values.data(), values.size() * sizeof(float));
-        unpack(peer, message);
-      }
-    }
-    for (const auto& message : pending) message->wait();
-  }
+  // Values of the backend's type, or floats, that go to another rank or come from it.
+  struct Travelling {
+    void* data = nullptr;
+    std::int64_t count = 0;
+    bool adds = false;  // whether they are added to what is there when they arrive
+  };
+  using TravellingOf = std::function<std::vector<Travelling>(int rank)>;
+  // Sends every other rank what outgoing(rank) lists, in one message, and puts what arrives to
+  // incoming(rank). Both ranks list the same values in the same order. In each round every rank has one
+  // partner. So no ranks wait in a circle even if a rank's messages go one after the other (NCCL).
+  void exchange(const TravellingOf& outgoing, const TravellingOf& incoming, bool floats = false) const;
+  // Puts a value, from `data` on this rank, to where it arrives.
+  void put(const Travelling& to, const void* data, bool floats) const;
 
   const RankContext& rank_;
   const AttentionRows& rows_;
@@ -351,17 +330,13 @@ class BlockwiseAttention : public AttentionForm {
               const Memory& log_sum) const;
   // Adds to the queries' gradient and returns the block's.
   [[nodiscard]] Memory differentiate(AttentionCall& call, const Memory& block, std::int64_t rows) const;
-  // Adds gradients of `count` rows of a chunk of the chain, from row `row` on, which this rank holds.
-  void add_gradients(std::size_t chunk, std::int64_t row, std::int64_t count, const KeyRows& found);
   // Distributes gradients of this rank's block to the chunks that own its rows.
   void spread(const Memory& found, std::int64_t rows);
 
   Memory again_out_, again_log_sum_;  // output of a forward that a backward repeats
 };
 
-// Functions like make_context_attention, one per form, each in the file of its name.
+// Each form has such a function, in the file of its name.
 using MakeAttention = decltype(make_context_attention);
-MakeAttention make_disaggregated_attention, make_gathered_attention, make_group_cast_attention,
-    make_ring_attention, make_stage_attention, make_ulysses_attention;
 
 }  // namespace equipoise::execution

@@ -1,20 +1,11 @@
-// Disaggregated attention: queries go to the ranks that the simulator's plan gives them to, with the keys
-// that they see; the output comes home with its log-sums. A rank that computes keeps nothing for the
-// backward: all of it is sent again with the output's gradient, and owners add up the gradients of K and V.
-//
-// The ranks are the CP ranks of a lane, or where stages pool them those of all its stages: a tick's tasks are
-// planned together, and a stage without an op in the tick only computes (RankExecutor::serve).
-//
-// A rank lays the queries of its tasks one after the other, and the keys of each of their slices from the
-// first one to the last that a task sees. Where nothing travels, there are no exchanges and all is copied;
-// where only keys do, the output does not.
+#include "sim/execution/disaggregated_attention.h"
+
 #include <algorithm>
 #include <initializer_list>
 #include <map>
 
 #include "policies/base/index.h"
 #include "policies/sharding/disaggregation.h"
-#include "sim/execution/context_attention.h"
 
 namespace equipoise::execution {
 namespace {
@@ -194,60 +185,28 @@ class DisaggregatedAttention final : public AttentionForm {
     std::int64_t width = 0;
     bool adds = false;  // whether they are added to what is there when they return
   };
-  // Visits what goes from `owner` to `rank`: (rows at the owner, rows at their place, elements or floats,
-  // field).
-  template <class Visit>
-  void for_rows(std::initializer_list<Field> fields, int owner, int rank, std::size_t bytes,
-                const Visit& visit) const {
-    const auto row = [&](void* rows, std::int64_t number, std::int64_t width) {
-      return static_cast<char*>(rows) + static_cast<std::size_t>(number * width) * bytes;
-    };
-    for (const Field& field : fields)
-      for (const MovedRows& rows : field.moved)
-        if (rows.owner == owner && rows.rank == rank)
-          visit(owner == plan_->self ? row(field.owned, rows.row, field.width) : nullptr,
-                rank == plan_->self ? row(field.placed, rows.place, field.width) : nullptr,
-                rows.count * field.width, field.adds);
-  }
   void travel(std::initializer_list<Field> fields, bool home, bool floats = false) {
     const int self = plan_->self;
     const std::size_t bytes = floats ? sizeof(float) : rank_.element_bytes();
-    const auto take = [&](void* to, const void* from, std::int64_t count, bool adds) {
-      if (home && adds)
-        rank_.add(to, from, count);
-      else
-        rank_.backend.copy(to, from, static_cast<std::size_t>(count) * bytes);
+    const auto row = [&](void* rows, std::int64_t number, std::int64_t width) -> void* {
+      return static_cast<char*>(rows) + at(number * width) * bytes;
     };
-    for_rows(fields, self, self, bytes, [&](void* owned, void* placed, std::int64_t count, bool adds) {
-      take(home ? owned : placed, home ? placed : owned, count, adds);
-    });
     // On the way out the owner sends; on the way home the rank that computed does.
-    const auto with = [&](int peer, bool sends, const auto& visit) {
+    const auto listed = [&](int peer, bool sends) {
       const bool owns = sends != home;
-      for_rows(fields, owns ? self : peer, owns ? peer : self, bytes, visit);
+      std::vector<Travelling> list;
+      for (const Field& field : fields)
+        for (const MovedRows& rows : field.moved)
+          if (rows.owner == (owns ? self : peer) && rows.rank == (owns ? peer : self))
+            list.push_back(
+                {owns ? row(field.owned, rows.row, field.width) : row(field.placed, rows.place, field.width),
+                 rows.count * field.width, home && field.adds});
+      return list;
     };
-    const auto elements = [&](int peer, bool sends) {
-      std::int64_t sum = 0;
-      with(peer, sends, [&](void*, void*, std::int64_t count, bool) { sum += count; });
-      return sum;
-    };
-    exchange_messages([&](int to) { return elements(to, true); },
-                      [&](int from) { return elements(from, false); },
-                      [&](int to, const Memory& message) {
-                        char* place = static_cast<char*>(message.data());
-                        with(to, true, [&](void* owned, void* placed, std::int64_t count, bool) {
-                          take(place, home ? placed : owned, count, false);
-                          place += static_cast<std::size_t>(count) * bytes;
-                        });
-                      },
-                      [&](int from, const Memory& message) {
-                        const char* place = static_cast<const char*>(message.data());
-                        with(from, false, [&](void* owned, void* placed, std::int64_t count, bool adds) {
-                          take(home ? owned : placed, place, count, adds);
-                          place += static_cast<std::size_t>(count) * bytes;
-                        });
-                      },
-                      floats);
+    const std::vector<Travelling> stays = listed(self, true), to = listed(self, false);
+    for (std::size_t i = 0; i < to.size(); ++i) put(to[i], stays[i].data, floats);
+    exchange([&](int peer) { return listed(peer, true); }, [&](int peer) { return listed(peer, false); },
+             floats);
   }
 
   [[nodiscard]] Field queries(const Memory& owned, const Memory& placed) const {

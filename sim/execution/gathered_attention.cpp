@@ -1,9 +1,6 @@
-// All-gather: the group gathers the K and V of the slices that it shares, and each rank attends to them with
-// its own queries. The gradients of K and V return by a reduce-scatter. A rank attends to slices that it
-// holds whole during the gather. A single rank does the same without any exchange.
-#include <algorithm>
+#include "sim/execution/gathered_attention.h"
 
-#include "sim/execution/context_attention.h"
+#include <algorithm>
 
 namespace equipoise::execution {
 namespace {
@@ -221,10 +218,7 @@ class GatheredAttention final : public AttentionForm {
   void deliver(std::size_t chunk, const RowRun& run, const KeyRows& found) {
     if (chunk + 1 == chain_.size())
       return copy_rows(keys_at(gradient_->keys, run.row, rows_.capacity), found, run.count());
-    ChunkState& state = chunks_.state(rows_.earlier[chunk], layer_);
-    const std::int64_t capacity = chain_[chunk]->capacity;
-    if (!state.gradients) state.gradients = zeroed_keys(capacity);
-    add_rows(keys_at(state.gradients, run.row, capacity), found, run.count());
+    add_rows(gradients_at(chunk, run.row), found, run.count());
   }
 
   // Rows that no token fills must not hold NaN.

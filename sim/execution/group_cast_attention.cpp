@@ -1,19 +1,11 @@
-// Group-cast: every rank is sent the K and V of the blocks that its queries see and others hold (the
-// simulator's CastBlocks) in stages, attends to its own rows and to each stage's, and joins what it finds.
-// The gradients of what it was sent go the way back, where their owners add them up.
-//
-// A stage's rows lie by chunk, slice and position, so that the keys of a slice that a run of queries sees are
-// its first ones there. Messages hold K rows, then V rows; who has nothing for the other sends none.
-//
-// With cast_once_per_node rows go to another node in one message for all ranks that need them there, to the
-// rank that hands them over (cast_through), and their gradients are added up there on the way back.
+#include "sim/execution/group_cast_attention.h"
+
 #include <algorithm>
 #include <tuple>
 #include <utility>
 
 #include "policies/base/index.h"
 #include "sim/cost/context_exchange/context_form.h"
-#include "sim/execution/context_attention.h"
 
 namespace equipoise::execution {
 namespace {
@@ -223,27 +215,17 @@ class GroupCastAttention final : public BlockwiseAttention {
       if (of.*who == rank) rows.push_back(of);
     return rows;
   }
-  static std::int64_t count_of(const std::vector<CastRows>& rows) { return sum_of(rows, &CastRows::count); }
-
-  // Sends every rank the rows outgoing(rank) in a message that pack(rows, keys) fills, and hands the rows of
-  // incoming(rank) to unpack.
-  template <class Outgoing, class Incoming, class Pack, class Unpack>
-  void exchange(const Outgoing& outgoing, const Incoming& incoming, const Pack& pack, const Unpack& unpack) {
-    const auto for_rows = [&](const std::vector<CastRows>& rows, const Memory& message, const auto& visit) {
-      const std::int64_t count = count_of(rows);
-      std::int64_t row = 0;
-      for (const CastRows& of : rows) {
-        visit(of, keys_at(message, row, count));
-        row += of.count();
-      }
-    };
-    const auto elements_of = [&](const std::vector<CastRows>& rows) {
-      return 2 * count_of(rows) * key_width_;
-    };
-    exchange_messages([&](int to) { return elements_of(outgoing(to)); },
-                      [&](int from) { return elements_of(incoming(from)); },
-                      [&](int to, const Memory& message) { for_rows(outgoing(to), message, pack); },
-                      [&](int from, const Memory& message) { for_rows(incoming(from), message, unpack); });
+  // K and V of these rows, which `keys(rows)` finds.
+  template <class Keys>
+  std::vector<Travelling> travelling(const std::vector<CastRows>& all, const Keys& keys,
+                                     bool adds = false) const {
+    std::vector<Travelling> list;
+    for (const CastRows& rows : all) {
+      const KeyRows found = keys(rows);
+      for (void* const data : {found.key, found.value})
+        list.push_back({data, rows.count() * key_width_, adds});
+    }
+    return list;
   }
 
   // Messages go to the ranks that pass rows on, which may be the sender itself.
@@ -254,43 +236,31 @@ class GroupCastAttention final : public BlockwiseAttention {
       return rows.from == rows_.rank ? keys_at(keys_of(rows.chunk), rows.row, chain_[rows.chunk]->capacity)
                                      : keys_at(passed, rows.row, stage.passed_rows);
     };
-    const auto pack = [&](const CastRows& rows, const KeyRows& keys) {
-      copy_rows(keys, held(rows), rows.count());
-    };
-    const auto take = [&](const CastRows& rows, const KeyRows& keys) {
-      copy_rows(keys_at(stage.arrived, rows.place, stage.rows), keys, rows.count());
-    };
-    exchange([&](int to) { return stage.to_node[at(to)]; },
-             [&](int from) { return of_rank(from, &CastRows::from, stage.passed); }, pack,
-             [&](const CastRows& rows, const KeyRows& keys) {
-               copy_rows(keys_at(passed, rows.place, stage.passed_rows), keys, rows.count());
-             });
-    exchange([&](int to) { return stage.sent[at(to)]; },
-             [&](int from) { return of_rank(from, &CastRows::through, stage.received); }, pack, take);
-    for (const CastRows& rows : stage.sent[at(rows_.rank)]) take(rows, held(rows));
+    const auto arrived = [&](const CastRows& rows) { return keys_at(stage.arrived, rows.place, stage.rows); };
+    const auto relayed = [&](const CastRows& rows) { return keys_at(passed, rows.place, stage.passed_rows); };
+    exchange([&](int to) { return travelling(stage.to_node[at(to)], held); },
+             [&](int from) { return travelling(of_rank(from, &CastRows::from, stage.passed), relayed); });
+    exchange(
+        [&](int to) { return travelling(stage.sent[at(to)], held); },
+        [&](int from) { return travelling(of_rank(from, &CastRows::through, stage.received), arrived); });
+    for (const CastRows& rows : stage.sent[at(rows_.rank)])
+      copy_rows(arrived(rows), held(rows), rows.count());
   }
   // Blocks that came without a visible key have gradients of zero.
   void reduce(Stage& stage) {
     if (!stage.gradients) stage.gradients = zeroed_keys(stage.rows);
     const Memory passed = zeroed_keys(stage.passed_rows);
     const auto found = [&](const CastRows& rows) { return keys_at(stage.gradients, rows.place, stage.rows); };
-    const auto add = [&](const CastRows& rows, const KeyRows& keys) {
-      if (rows.from == rows_.rank)
-        add_gradients(rows.chunk, rows.row, rows.count(), keys);
-      else
-        add_rows(keys_at(passed, rows.row, stage.passed_rows), keys, rows.count());
+    const auto relayed = [&](const CastRows& rows) { return keys_at(passed, rows.place, stage.passed_rows); };
+    const auto sums = [&](const CastRows& rows) {
+      return rows.from == rows_.rank ? gradients_at(rows.chunk, rows.row)
+                                     : keys_at(passed, rows.row, stage.passed_rows);
     };
-    exchange([&](int to) { return of_rank(to, &CastRows::through, stage.received); },
-             [&](int from) { return stage.sent[at(from)]; },
-             [&](const CastRows& rows, const KeyRows& keys) { copy_rows(keys, found(rows), rows.count()); },
-             add);
-    for (const CastRows& rows : stage.sent[at(rows_.rank)]) add(rows, found(rows));
-    exchange([&](int to) { return of_rank(to, &CastRows::from, stage.passed); },
-             [&](int from) { return stage.to_node[at(from)]; },
-             [&](const CastRows& rows, const KeyRows& keys) {
-               copy_rows(keys, keys_at(passed, rows.place, stage.passed_rows), rows.count());
-             },
-             add);
+    exchange([&](int to) { return travelling(of_rank(to, &CastRows::through, stage.received), found); },
+             [&](int from) { return travelling(stage.sent[at(from)], sums, true); });
+    for (const CastRows& rows : stage.sent[at(rows_.rank)]) add_rows(sums(rows), found(rows), rows.count());
+    exchange([&](int to) { return travelling(of_rank(to, &CastRows::from, stage.passed), relayed); },
+             [&](int from) { return travelling(stage.to_node[at(from)], sums, true); });
     stage.gradients.reset();
   }
 

@@ -1,16 +1,11 @@
-// Attention that the stages of a pipeline share tick by tick (SlimPipe). A stage with more than the mean
-// sends others Q, K and V of a part of its own (StageMove), and joins their results with its own. A backward
-// sends them again with the output, its gradient and the log-sums; the gradients of Q, K and V return.
-//
-// All stages of a tick run equally many layers, so that the n-th layer of each exchanges with the n-th of the
-// others. Without moves it is the attention of a single rank.
+#include "sim/execution/stage_attention.h"
+
 #include <algorithm>
 #include <map>
 #include <memory>
 
 #include "policies/base/index.h"
 #include "sim/cost/context_exchange/context_form.h"
-#include "sim/execution/context_attention.h"
 
 namespace equipoise::execution {
 namespace {
@@ -61,16 +56,12 @@ class StageAttention final : public BlockwiseAttention {
   }
 
  private:
-  struct Rows {
-    void* data = nullptr;
-    std::int64_t count = 0;  // of the backend's type, or floats
-  };
   // What one stage does for another in a tick: what travels, and its inputs on the stage that computes.
   struct Share {
     StageMove move;
     Part part;
     AttentionCall call;  // on the stage that computes
-    std::vector<Rows> sent, sent_floats;
+    std::vector<Travelling> sent, sent_floats;
     AttentionRun run;
     AttentionGradient gradient;
 
@@ -181,40 +172,27 @@ class StageAttention final : public BlockwiseAttention {
 
   // Sends to the stages that compute, or back home. Both stages of a share hold it, so they agree on its
   // rows.
-  void travel(const Tick& tick, bool out, std::vector<Rows> Share::*rows, bool floats = false) {
-    const auto with = [&](int peer, bool sends, const auto& visit) {
+  void travel(const Tick& tick, bool out, std::vector<Travelling> Share::*rows, bool floats = false) {
+    const auto listed = [&](int peer, bool sends) {
+      std::vector<Travelling> list;
       for (const auto& share : tick.shares)
         if (owns(*share) == (sends == out) && (owns(*share) ? share->move.to : share->move.from) == peer)
-          for (const Rows& field : (*share).*rows) visit(field);
+          list.insert(list.end(), ((*share).*rows).begin(), ((*share).*rows).end());
+      return list;
     };
-    const auto count = [&](int peer, bool sends) {
-      std::int64_t sum = 0;
-      with(peer, sends, [&](const Rows& field) { sum += field.count; });
-      return sum;
-    };
-    const std::size_t bytes = floats ? sizeof(float) : rank_.element_bytes();
-    const auto copy = [&](int peer, bool sends, const Memory& message) {
-      char* place = static_cast<char*>(message.data());
-      with(peer, sends, [&](const Rows& field) {
-        const std::size_t size = static_cast<std::size_t>(field.count) * bytes;
-        sends ? rank_.backend.copy(place, field.data, size) : rank_.backend.copy(field.data, place, size);
-        place += size;
-      });
-    };
-    exchange_messages([&](int to) { return count(to, true); }, [&](int from) { return count(from, false); },
-                      [&](int to, const Memory& message) { copy(to, true, message); },
-                      [&](int from, const Memory& message) { copy(from, false, message); }, floats);
+    exchange([&](int peer) { return listed(peer, true); }, [&](int peer) { return listed(peer, false); },
+             floats);
   }
 
-  [[nodiscard]] Rows queries(const Share& share, const Memory& of) const {
+  [[nodiscard]] Travelling queries(const Share& share, const Memory& of) const {
     return {owns(share) ? rank_.at(of, share.part.row * query_width_) : of.data(),
             share.part.rows * query_width_};
   }
-  [[nodiscard]] Rows log_sums(const Share& share, const Memory& of) const {
+  [[nodiscard]] Travelling log_sums(const Share& share, const Memory& of) const {
     return {of.floats() + (owns(share) ? share.part.row * shape_.query_heads : 0),
             share.part.rows * shape_.query_heads};
   }
-  void add_keys(const Share& share, const Memory& of, std::vector<Rows>& to) const {
+  void add_keys(const Share& share, const Memory& of, std::vector<Travelling>& to) const {
     const KeyRows keys =
         owns(share) ? keys_at(of, share.part.key, block_rows_) : keys_at(of, 0, share.part.keys);
     for (void* const data : {keys.key, keys.value}) to.push_back({data, share.part.keys * key_width_});
@@ -282,7 +260,7 @@ class StageAttention final : public BlockwiseAttention {
   }
   void add_found(Share& share, const Memory& found) const {
     if (!owns(share)) return;
-    const Rows to = queries(share, gradient_->query);
+    const Travelling to = queries(share, gradient_->query);
     rank_.add(to.data, share.gradient.query.data(), to.count);
     add_rows(keys_at(found, share.part.key, block_rows_), keys_at(share.gradient.keys, 0, share.part.keys),
              share.part.keys);

@@ -6,6 +6,8 @@
 
 #include "policies/base/text.h"
 #include "policies/steps.h"
+#include "sim/export/megatron.h"
+#include "sim/export/pytorch.h"
 #include "sim/report/words/words.h"
 #include "sim/study/read/policy_run.h"
 #include "sim/study/read/study_keys.h"

@@ -113,13 +113,7 @@ struct SlurmJob {
 };
 std::string slurm_script(const SlurmJob& job);
 
-// The tables of the frameworks and what they share.
-Exporter megatron_exporter();
-Exporter nemo_exporter();
-Exporter deepspeed_exporter();
-Exporter torchtitan_exporter();
-Exporter verl_exporter();
-
+// What the tables of the frameworks share.
 namespace exported {
 
 using Value = nlohmann::ordered_json;

@@ -1,9 +1,9 @@
-// Megatron-LM's arguments, and the same settings as overrides of a Megatron-Bridge (NeMo) recipe.
+#include "sim/export/megatron.h"
+
 #include <algorithm>
 #include <iterator>
 
 #include "policies/base/text.h"
-#include "sim/export/export.h"
 
 namespace equipoise {
 namespace {

@@ -1,8 +1,8 @@
-// DeepSpeed's JSON, torchtitan's TOML and verl's overrides.
+#include "sim/export/pytorch.h"
+
 #include <algorithm>
 
 #include "policies/base/text.h"
-#include "sim/export/export.h"
 
 namespace equipoise {
 namespace {

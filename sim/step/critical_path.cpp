@@ -17,7 +17,6 @@ class OpRecord final : public OpSink {
   using Entry = OpEvent;
   explicit OpRecord(std::size_t ranks) : of_rank(ranks) {}
   void on_op(const OpEvent& op) override { of_rank[at(op.rank)].push_back(op); }
-  void on_repetition(std::uint32_t, std::uint32_t) override {}
 
   std::vector<std::vector<Entry>> of_rank;
 };

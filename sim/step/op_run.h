@@ -157,7 +157,7 @@ class OpSink {
   virtual ~OpSink() = default;
   virtual void on_op(const OpEvent& event) = 0;
   // Called after all ops of one repetition of a block, which may have none.
-  virtual void on_repetition(std::uint32_t run, std::uint32_t repetition) = 0;
+  virtual void on_repetition(std::uint32_t /*run*/, std::uint32_t /*repetition*/) {}
 };
 
 // Throws EngineError for a broken program (check_program), a stall, and a time beyond the clock. `earlier`: a

@@ -1,3 +1,5 @@
+#include "sim/timeline/chakra.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -6,7 +8,7 @@
 
 #include "policies/base/files.h"
 #include "policies/base/index.h"
-#include "sim/timeline/timeline.h"
+#include "sim/timeline/perfetto.h"
 
 namespace equipoise {
 namespace {
@@ -36,7 +38,6 @@ class Groups {
   std::size_t number(const std::vector<int>& members) {
     return numbers_.try_emplace(members, numbers_.size() + 1).first->second;
   }
-  [[nodiscard]] std::size_t size() const { return numbers_.size(); }
   [[nodiscard]] std::string json() const {
     std::vector<const std::vector<int>*> by_number(numbers_.size());
     for (const auto& [members, number] : numbers_) by_number[number - 1] = &members;
@@ -114,7 +115,6 @@ class RankTrace {
     return end();
   }
   [[nodiscard]] const Bytes& bytes() const { return file_; }
-  [[nodiscard]] std::uint64_t nodes() const { return next_; }
 
  private:
   void begin(std::string_view name, NodeType type, const Ids& after) {
@@ -371,8 +371,8 @@ class RankNodes {
 
 }  // namespace
 
-ChakraFacts write_chakra(const std::string& folder, const OpProgram& program, const RankGrid& grid,
-                         bool gradients_all_reduced) {
+void write_chakra(const std::string& folder, const OpProgram& program, const RankGrid& grid,
+                  bool gradients_all_reduced) {
   const int tensor = grid.sizes().tensor;
   std::vector<std::vector<int>> gpus;  // [stage * tensor + t][replica]
   for (int s = 0; s < program.stages; ++s)
@@ -380,7 +380,6 @@ ChakraFacts write_chakra(const std::string& folder, const OpProgram& program, co
   std::vector<std::size_t> order(program.lanes.size());  // lanes of later barrier groups reuse the GPUs
   for (std::size_t l = 0; l < order.size(); ++l) order[l] = l;
   std::ranges::stable_sort(order, {}, [&](std::size_t i) { return program.lanes[i].barrier_group; });
-  ChakraFacts facts;
   Groups groups;
   for (int s = 0; s < program.stages; ++s)
     for (int t = 0; t < tensor; ++t)
@@ -395,12 +394,8 @@ ChakraFacts write_chakra(const std::string& folder, const OpProgram& program, co
         write_file_atomically(
             folder + "/step." + std::to_string(gpus[at(s) * at(tensor) + at(t)][at(r)]) + ".et",
             {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
-        ++facts.files;
-        facts.nodes += static_cast<std::int64_t>(nodes.trace().nodes());
       }
-  facts.groups = static_cast<std::int64_t>(groups.size());
   write_file_atomically(folder + "/comm_groups.json", groups.json());
-  return facts;
 }
 
 }  // namespace equipoise

@@ -75,7 +75,6 @@ void PerfettoWriter::finish_packet() {
 void PerfettoWriter::flush() {
   if (!buffer_.empty() && gzwrite(file_, buffer_.data(), static_cast<unsigned>(buffer_.size())) <= 0)
     throw UserError(path_, ": cannot be written: ", std::strerror(errno));
-  bytes_ += static_cast<std::int64_t>(buffer_.size());
   buffer_.clear();
 }
 

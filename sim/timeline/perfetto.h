@@ -104,7 +104,6 @@ class PerfettoWriter {
 
   // Completes the file. Throws UserError if it cannot be written.
   void close();
-  [[nodiscard]] std::int64_t bytes() const { return bytes_; }
 
  private:
   NameId intern(std::unordered_map<std::string, NameId>& table, std::string_view text, std::uint32_t field);
@@ -122,7 +121,6 @@ class PerfettoWriter {
   std::vector<std::uint8_t> nested_;  // a message inside event_
   std::unordered_map<std::string, NameId> slice_names_, argument_names_;
   TrackId next_track_ = 1;
-  std::int64_t bytes_ = 0;
 };
 
 }  // namespace equipoise

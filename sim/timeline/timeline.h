@@ -11,11 +11,9 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <tuple>
@@ -23,65 +21,13 @@
 
 #include "policies/base/clock.h"
 #include "policies/plan.h"
-#include "sim/memory/memory_model.h"
 #include "sim/step/op_program.h"
 #include "sim/step/op_run.h"
 #include "sim/step/step_result.h"
 #include "sim/timeline/perfetto.h"
-#include "sim/topology/rank_grid.h"
+#include "sim/timeline/rank_counters.h"
 
 namespace equipoise {
-
-struct CounterSelection {
-  bool memory = true;
-  bool tokens = true;
-};
-
-// What a rank holds of the micro-batches of one step. Without a memory model it has only tokens.
-struct RankLoad {
-  const MemoryModel* memory = nullptr;
-  std::span<const MicroBatch> micro_batches;
-  std::vector<std::int64_t> rank_tokens;          // by micro-batch
-  std::span<const std::int64_t> gathered_tokens;  // by micro-batch
-  int context = 1;
-  int stage = 0;
-  bool recompute_ahead = false;
-  bool splits_backward = false;
-};
-
-// Counters of one rank: what it holds, in all and by category, and its tokens in flight. The bytes are those
-// of the memory model (StageMemory), put at the times of the simulated ops: the largest value
-// that any rank's `memory` shows is the peak that a study reports, where CP ranks hold equally much. Given
-// when each layer of an op begins, they change from layer to layer; else an op's most is shown from its
-// start. A category has a counter if it is ever used, and a new value where it changes.
-class RankCounters {
- public:
-  RankCounters(PerfettoWriter& writer, TrackId parent, CounterSelection selection);
-  RankCounters(const RankCounters&) = delete;  // because memory_ refers to load_
-  RankCounters& operator=(const RankCounters&) = delete;
-
-  void begin_step(RankLoad load, Picoseconds now);
-  // Adds the rank's next op, in the order of the schedule.
-  void op(const ScheduleOp& op, Picoseconds start, Picoseconds end,
-          std::span<const Picoseconds> layer_starts = {});
-
- private:
-  struct Counter {
-    TrackId track = 0;
-    std::int64_t shown = 0;
-  };
-  void show(Counter& counter, const char* name, const char* unit, std::int64_t value, Picoseconds when);
-  void show(const MemoryParts& parts, Picoseconds when);
-
-  PerfettoWriter& writer_;
-  TrackId parent_;
-  CounterSelection selection_;
-  RankLoad load_;
-  std::optional<StageMemory> memory_;
-  std::array<Counter, std::size(kMemoryParts)> parts_;
-  Counter total_, tokens_;
-  std::int64_t in_flight_ = 0;
-};
 
 // Empty lists select everything. `ranks` are CP ranks of a lane. Only the first rank of a TP group is written
 // unless all_tensor_ranks is set.
@@ -163,30 +109,5 @@ class Timeline {
   std::uint64_t step_number_ = 0;
   std::int64_t slices_ = 0;
 };
-
-// --- One simulated step as a Chakra execution trace, for ASTRA-sim and other tools that replay one: a file
-// per GPU with a node per kernel, collective, send and receive of that GPU, and what each waits for.
-//
-// A file is a sequence of protobuf messages, each behind its length as a varint: GlobalMetadata, then one
-// Node after another (the public schema et_def.proto of MLCommons Chakra). Kernels carry their duration,
-// FLOPs (num_ops) and bytes (tensor_size); collectives their type, the bytes that a rank puts in (comm_size)
-// and their process group (pg_name), whose members comm_groups.json lists; sends and receives their peers,
-// bytes and a tag that is equal on both sides. Durations are the profile's, without jitter and stragglers:
-// waiting is the replayer's to find. They are whole microseconds in this format, so each is the difference of
-// two rounded sums: a rank's total stays right.
-//
-// The dependencies are those of the op program: a rank's ops follow each other, a pair runs side by side,
-// gradient buckets and ZeRO-3's collectives run alongside the rest in their own order.
-
-struct ChakraFacts {
-  std::int64_t files = 0;
-  std::int64_t nodes = 0;
-  std::int64_t groups = 0;
-};
-
-// Writes folder/step.GPU.et for every GPU, and folder/comm_groups.json. With folded TP every rank of a TP
-// group gets the group's nodes. Throws UserError if a file cannot be written.
-ChakraFacts write_chakra(const std::string& folder, const OpProgram& program, const RankGrid& grid,
-                         bool gradients_all_reduced);
 
 }  // namespace equipoise

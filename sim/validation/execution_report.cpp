@@ -1,7 +1,6 @@
 #include "sim/validation/execution_report.h"
 
 #include <algorithm>
-#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "policies/base/text.h"
@@ -14,14 +13,11 @@ using nlohmann::ordered_json;
 
 namespace {
 
-ordered_json finite_or_null(double value) {
-  return std::isfinite(value) ? ordered_json(value) : ordered_json(nullptr);
-}
-
 std::vector<double> seconds_of(const RealResult& result) {
   return each_of(result.timed, &TimedStep::seconds);
 }
 
+// Numbers that are none are written as null.
 ordered_json row_json(const ExecutionRow& row) {
   const RealResult& result = row.result;
   ordered_json out = {{"label", result.label}};
@@ -30,10 +26,10 @@ ordered_json row_json(const ExecutionRow& row) {
   if (result.equivalence) {
     const execution::Equivalence& e = *result.equivalence;
     out["equivalent"] = e.holds();
-    out["loss"] = finite_or_null(e.loss);
+    out["loss"] = e.loss;
     out["reference_loss"] = e.reference_loss;
-    out["loss_error"] = finite_or_null(e.loss_error);
-    out["worst_error"] = finite_or_null(e.worst_error);
+    out["loss_error"] = e.loss_error;
+    out["worst_error"] = e.worst_error;
     out["worst_tensor"] = e.worst_tensor;
     out["limit"] = e.limit;
     out["tokens"] = e.tokens;
@@ -41,9 +37,7 @@ ordered_json row_json(const ExecutionRow& row) {
   out["measured"] = {{"step_seconds", seconds_of(result)}};
   ordered_json normalizers = ordered_json::array();
   for (const execution::LossBias& bias : row.biases)
-    normalizers.push_back({{"normalizer", bias.normalizer},
-                           {"loss", finite_or_null(bias.loss)},
-                           {"bias", finite_or_null(bias.bias)}});
+    normalizers.push_back({{"normalizer", bias.normalizer}, {"loss", bias.loss}, {"bias", bias.bias}});
   out["loss_normalizers"] = std::move(normalizers);
   return out;
 }

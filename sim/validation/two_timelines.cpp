@@ -1,9 +1,8 @@
 #include "sim/validation/two_timelines.h"
 
 #include <algorithm>
-#include <functional>
 #include <map>
-#include <optional>
+#include <vector>
 
 #include "policies/base/clock.h"
 #include "policies/base/index.h"
@@ -13,12 +12,6 @@
 
 namespace equipoise {
 namespace {
-
-// A slice in whole picoseconds since the first one of its list.
-struct Placed {
-  const TimelineSlice* slice;
-  std::int64_t begin, end;
-};
 
 std::vector<std::string> track_order(std::span<const TimelineSlice> measured,
                                      std::span<const TimelineSlice> simulated) {
@@ -30,103 +23,38 @@ std::vector<std::string> track_order(std::span<const TimelineSlice> measured,
   return order;
 }
 
-std::map<std::string, std::vector<Placed>> placed_by_track(std::span<const TimelineSlice> slices) {
-  std::optional<double> first;
-  for (const TimelineSlice& slice : slices)
-    first = std::min(first.value_or(slice.begin_seconds), slice.begin_seconds);
-  std::map<std::string, std::vector<Placed>> tracks;
-  for (const TimelineSlice& slice : slices) {
-    const std::int64_t begin = to_picoseconds(slice.begin_seconds - *first);
-    const std::int64_t end = to_picoseconds(std::max(slice.begin_seconds, slice.end_seconds) - *first);
-    tracks[slice.track].push_back({&slice, begin, end});
+void write_group(PerfettoWriter& writer, const std::string& group, int rank,
+                 std::span<const TimelineSlice> slices, const std::vector<std::string>& order) {
+  const TrackId parent = writer.add_track(group, 0, rank);
+  if (slices.empty()) return;
+  const double first = std::ranges::min(slices, {}, &TimelineSlice::begin_seconds).begin_seconds;
+  std::map<std::string, std::vector<const TimelineSlice*>> tracks;
+  for (const TimelineSlice& slice : slices) tracks[slice.track].push_back(&slice);
+  int place = 0;
+  for (const std::string& name : order) {
+    const auto found = tracks.find(name);
+    if (found == tracks.end()) continue;
+    const TrackId track = writer.add_track(printable(name), parent, place++);
+    std::ranges::stable_sort(found->second, {}, &TimelineSlice::begin_seconds);
+    for (const TimelineSlice* const slice : found->second) {
+      std::vector<TraceArgument> arguments;
+      if (slice->micro_batch >= 0)
+        arguments.push_back({writer.argument_name("micro-batch"), std::int64_t{slice->micro_batch}});
+      writer.begin(track, to_picoseconds(slice->begin_seconds - first),
+                   writer.slice_name(printable(slice->name)), arguments);
+      writer.end(track, to_picoseconds(std::max(slice->begin_seconds, slice->end_seconds) - first));
+    }
   }
-  for (auto& [name, list] : tracks)
-    std::stable_sort(list.begin(), list.end(), [](const Placed& a, const Placed& b) {
-      return a.begin != b.begin ? a.begin < b.begin : a.end > b.end;
-    });
-  return tracks;
 }
-
-// Slices of a row are nested or disjoint; one that crosses another goes to the next row.
-std::vector<std::vector<Placed>> rows_of(const std::vector<Placed>& sorted) {
-  std::vector<std::vector<Placed>> rows;
-  std::vector<std::vector<std::int64_t>> open;  // by row: the ends of the slices around the next one
-  for (const Placed& slice : sorted) {
-    std::size_t row = 0;
-    for (; row < rows.size(); ++row) {
-      while (!open[row].empty() && open[row].back() <= slice.begin) open[row].pop_back();
-      if (open[row].empty() || slice.end <= open[row].back()) break;
-    }
-    if (row == rows.size()) {
-      rows.emplace_back();
-      open.emplace_back();
-    }
-    rows[row].push_back(slice);
-    open[row].push_back(slice.end);
-  }
-  return rows;
-}
-
-class TimelineWriter {
- public:
-  explicit TimelineWriter(const std::string& path) : writer_(path) {}
-
-  void write(const std::string& group, int rank, std::span<const TimelineSlice> slices,
-             const std::vector<std::string>& order) {
-    const TrackId parent = writer_.add_track(group, 0, rank);
-    const auto tracks = placed_by_track(slices);
-    int place = 0;
-    for (const std::string& name : order) {
-      const auto found = tracks.find(name);
-      if (found == tracks.end()) continue;
-      for (const std::vector<Placed>& row : rows_of(found->second))
-        write_row(writer_.add_track(printable(name), parent, place++), row);
-    }
-  }
-  void close() { writer_.close(); }
-
- private:
-  void write_row(TrackId track, const std::vector<Placed>& row) {
-    std::vector<std::int64_t> open;
-    const auto end_until = [&](std::int64_t time) {
-      for (; !open.empty() && open.back() <= time; open.pop_back()) writer_.end(track, open.back());
-    };
-    for (const Placed& placed : row) {
-      end_until(placed.begin);
-      begin(track, placed);
-      open.push_back(placed.end);
-    }
-    end_until(INT64_MAX);
-  }
-
-  void begin(TrackId track, const Placed& placed) {
-    std::vector<TraceArgument> arguments;
-    std::vector<std::string> texts;  // the arguments' views refer to these
-    texts.reserve(placed.slice->arguments.size());
-    for (const auto& [name, value] : placed.slice->arguments) {
-      TraceArgument& argument = arguments.emplace_back();
-      argument.name = writer_.argument_name(printable(name));
-      if (const auto* text = std::get_if<std::string>(&value))
-        argument.value = std::string_view(texts.emplace_back(printable(*text)));
-      else if (const auto* whole = std::get_if<std::int64_t>(&value))
-        argument.value = *whole;
-      else
-        argument.value = std::get<double>(value);
-    }
-    writer_.begin(track, placed.begin, writer_.slice_name(printable(placed.slice->name)), arguments);
-  }
-
-  PerfettoWriter writer_;
-};
 
 }  // namespace
 
 void write_two_timelines(const std::string& path, std::span<const TimelineSlice> measured,
                          std::span<const TimelineSlice> simulated) {
   const std::vector<std::string> order = track_order(measured, simulated);
-  TimelineWriter writer(path);
-  writer.write("measured", 0, measured, order);
-  writer.write("simulated", 1, simulated, order);
+  PerfettoWriter writer(path);
+  write_group(writer, "measured", 0, measured, order);
+  write_group(writer, "simulated", 1, simulated, order);
   writer.close();
 }
 
@@ -134,62 +62,49 @@ void write_two_timelines(const std::string& path, std::span<const TimelineSlice>
 
 namespace {
 
-// Receives the ops of a simulated rank as slices.
-class SliceSink final : public OpSink {
- public:
-  SliceSink(const OpProgram& program, std::vector<TimelineSlice>& slices)
-      : program_(program), slices_(slices) {}
-  void begin(int lane, int stage, int scheduled, std::function<std::string(int)> track) {
-    lane_ = &program_.lanes[at(lane)];
-    scheduled_ = &lane_->stages[at(stage)][at(scheduled)];
-    track_ = std::move(track);
-  }
-  void on_op(const OpEvent& event) override {
-    const OpBlock& block = lane_->blocks[lane_->runs[scheduled_->first_run + event.run].block];
-    slices_.push_back({track_(event.rank),
-                       name_of(block.steps[event.step].name),
-                       to_seconds(event.start),
-                       to_seconds(event.end),
-                       {{"micro-batch", std::int64_t{scheduled_->op.micro_batch}}}});
-  }
-  void on_repetition(std::uint32_t, std::uint32_t) override {}
-
- private:
-  const OpProgram& program_;
-  std::vector<TimelineSlice>& slices_;
-  const OpLane* lane_ = nullptr;
-  const ScheduledOp* scheduled_ = nullptr;
-  std::function<std::string(int)> track_;
-};
-
 std::string track_of(int stage, int replica, int tensor) {
   return concatenated("stage ", stage, ", replica ", replica, ", TP ", tensor);
 }
 
+// Receives the ops of one scheduled op as slices of its ranks.
+class SliceSink final : public OpSink {
+ public:
+  SliceSink(const OpProgram& program, int lane, int stage, int scheduled, std::vector<TimelineSlice>& slices)
+      : lane_(program.lanes[at(lane)]),
+        scheduled_(lane_.stages[at(stage)][at(scheduled)]),
+        stage_(stage),
+        tensor_(program.tensor),
+        slices_(slices) {}
+  void on_op(const OpEvent& event) override {
+    const OpBlock& block = lane_.blocks[lane_.runs[scheduled_.first_run + event.run].block];
+    slices_.push_back({track_of(stage_, lane_.first_replica + event.rank / tensor_, event.rank % tensor_),
+                       name_of(block.steps[event.step].name), to_seconds(event.start), to_seconds(event.end),
+                       scheduled_.op.micro_batch});
+  }
+
+ private:
+  const OpLane& lane_;
+  const ScheduledOp& scheduled_;
+  int stage_, tensor_;
+  std::vector<TimelineSlice>& slices_;
+};
+
 std::vector<TimelineSlice> simulated_slices(const OpProgram& program) {
   const OpResult result = run(program);
   std::vector<TimelineSlice> slices;
-  SliceSink sink(program, slices);
-  for (std::size_t l = 0; l < program.lanes.size(); ++l)
-    for (std::size_t s = 0; s < program.lanes[l].stages.size(); ++s)
-      for (std::size_t i = 0; i < program.lanes[l].stages[s].size(); ++i) {
-        sink.begin(static_cast<int>(l), static_cast<int>(s), static_cast<int>(i), [&, l, s](int rank) {
-          return track_of(static_cast<int>(s), program.lanes[l].first_replica + rank / program.tensor,
-                          rank % program.tensor);
-        });
-        replay_scheduled_op(program, {}, result, static_cast<int>(l), static_cast<int>(s),
-                            static_cast<int>(i), sink);
+  for (int l = 0; l < static_cast<int>(program.lanes.size()); ++l)
+    for (int s = 0; s < program.stages; ++s)
+      for (int i = 0; i < static_cast<int>(program.lanes[at(l)].stages[at(s)].size()); ++i) {
+        SliceSink sink(program, l, s, i, slices);
+        replay_scheduled_op(program, {}, result, l, s, i, sink);
       }
   for (std::size_t s = 0; s < program.ends.size(); ++s)
     for (int replica = 0; replica < program.replicas; ++replica) {
       Picoseconds clock = result.end_begins[s * at(program.tensor)];
       for (std::size_t i = 0; i < program.ends[s].steps.size(); ++i) {
         const Picoseconds end = clock + program.ends[s].durations[i];
-        slices.push_back({track_of(static_cast<int>(s), replica, 0),
-                          name_of(program.ends[s].steps[i].name),
-                          to_seconds(clock),
-                          to_seconds(end),
-                          {}});
+        slices.push_back({track_of(static_cast<int>(s), replica, 0), name_of(program.ends[s].steps[i].name),
+                          to_seconds(clock), to_seconds(end)});
         clock = end;
       }
     }
@@ -207,10 +122,8 @@ void write_real_timeline(const std::string& path, const RealRow& row, const Real
     const execution::RankPlace place = execution::place_of(row.ready.models->grid, static_cast<int>(r));
     for (const execution::RecordedOp& op : timed.ranks[r].ops)
       measured.push_back({track_of(place.stage, place.replica, place.tensor),
-                          name_of(static_cast<OpName>(op.name)),
-                          1e-9 * static_cast<double>(op.begin_ns),
-                          1e-9 * static_cast<double>(op.end_ns),
-                          {}});
+                          name_of(static_cast<OpName>(op.name)), 1e-9 * static_cast<double>(op.begin_ns),
+                          1e-9 * static_cast<double>(op.end_ns)});
   }
   const OpProgram& program = row.steps[at(timed.step)].program;
   write_two_timelines(path, measured,

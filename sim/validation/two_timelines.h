@@ -1,24 +1,21 @@
 // The measured and the simulated timeline of one run in one Perfetto trace, one above the other.
 #pragma once
 
-#include <cstdint>
 #include <span>
 #include <string>
-#include <utility>
-#include <variant>
-#include <vector>
 
 #include "sim/validation/real_run.h"
 #include "sim/validation/step_ops.h"
 
 namespace equipoise {
 
+// One op of a rank.
 struct TimelineSlice {
-  std::string track;  // slices of one track share a row, or are below each other if they overlap
+  std::string track;  // the rank's; its slices follow each other
   std::string name;
   double begin_seconds = 0;
   double end_seconds = 0;
-  std::vector<std::pair<std::string, std::variant<std::int64_t, double, std::string>>> arguments;
+  int micro_batch = -1;  // shown unless negative
 };
 
 // Writes the groups "measured" and "simulated", each from its own first slice, so that both begin at 0.

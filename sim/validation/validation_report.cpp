@@ -17,11 +17,8 @@ using nlohmann::ordered_json;
 
 namespace {
 
-ordered_json number(double value) {
-  return std::isfinite(value) ? ordered_json(value) : ordered_json(nullptr);
-}
-ordered_json number(const std::optional<double>& value) {
-  return value ? number(*value) : ordered_json(nullptr);
+ordered_json or_null(const std::optional<double>& value) {
+  return value ? ordered_json(*value) : ordered_json(nullptr);
 }
 
 // The place of an op, without coordinates that it does not have.
@@ -34,34 +31,35 @@ ordered_json place_json(const OpPair& op) {
   add("stage", op.stage);
   add("micro_batch", op.micro_batch);
   add("rank", op.rank);
-  node["predicted_seconds"] = number(op.predicted_seconds);
+  node["predicted_seconds"] = op.predicted_seconds;
   node["measured_seconds"] =
-      op.measured_seconds.empty() ? ordered_json(nullptr) : number(op.measured_seconds[0]);
+      op.measured_seconds.empty() ? ordered_json(nullptr) : ordered_json(op.measured_seconds[0]);
   return node;
 }
 
-// Specified keys come first, then additional ones. `first` is what speed-ups are over.
+// Specified keys come first, then additional ones. A number that is none is written as null. `first` is what
+// speed-ups are over.
 ordered_json policy_json(const PolicyFigures& p, const PolicyFigures& first) {
   ordered_json steps = ordered_json::array();
   for (const MeasuredStep& step : p.steps)
     steps.push_back({{"step", step.step},
-                     {"predicted_seconds", number(step.predicted_seconds)},
-                     {"measured_seconds", number(step.measured_seconds)},
-                     {"error", number(step.error())},
-                     {"noise_seconds", number(step.noise_seconds)},
+                     {"predicted_seconds", step.predicted_seconds},
+                     {"measured_seconds", step.measured_seconds},
+                     {"error", step.error()},
+                     {"noise_seconds", or_null(step.noise_seconds)},
                      {"repetitions", step.repetitions}});
   return {{"label", printable(p.label)},
-          {"predicted_seconds", number(p.predicted_seconds)},
-          {"measured_seconds", number(p.measured_seconds)},
-          {"error", number(p.errors.error())},
-          {"error_of_profile_alone", number(p.errors.error_alone())},
-          {"noise_seconds", number(p.noise_seconds)},
-          {"predicted_speedup", number(first.predicted_rate / p.predicted_rate)},
-          {"measured_speedup", number(first.measured_rate / p.measured_rate)},
+          {"predicted_seconds", p.predicted_seconds},
+          {"measured_seconds", p.measured_seconds},
+          {"error", p.errors.error()},
+          {"error_of_profile_alone", or_null(p.errors.error_alone())},
+          {"noise_seconds", or_null(p.noise_seconds)},
+          {"predicted_speedup", first.predicted_rate / p.predicted_rate},
+          {"measured_speedup", first.measured_rate / p.measured_rate},
           {"within_limit", p.within_limit},
-          {"mean_abs_step_error", number(p.errors.mean_abs)},
-          {"mean_step_error", number(p.errors.mean)},
-          {"worst_step_error", number(p.errors.worst)},
+          {"mean_abs_step_error", p.errors.mean_abs},
+          {"mean_step_error", p.errors.mean},
+          {"worst_step_error", p.errors.worst},
           {"runs", p.runs},
           {"dropped_runs", p.dropped_runs},
           {"steps", std::move(steps)}};
@@ -70,14 +68,14 @@ ordered_json policy_json(const PolicyFigures& p, const PolicyFigures& first) {
 ordered_json op_json(const OpFigures& op) {
   return {{"op", printable(op.op)},
           {"count", op.errors.count},
-          {"mean_abs_error", number(op.errors.mean_abs)},
-          {"mean_error", number(op.errors.mean)},
-          {"worst", number(op.errors.worst)},
+          {"mean_abs_error", op.errors.mean_abs},
+          {"mean_error", op.errors.mean},
+          {"worst", op.errors.worst},
           {"worst_at", place_json(op.worst)},
-          {"error", number(op.errors.error())},
-          {"error_of_profile_alone", number(op.errors.error_alone())},
-          {"predicted_seconds", number(op.errors.predicted_seconds)},
-          {"measured_seconds", number(op.errors.measured_seconds)},
+          {"error", op.errors.error()},
+          {"error_of_profile_alone", or_null(op.errors.error_alone())},
+          {"predicted_seconds", op.errors.predicted_seconds},
+          {"measured_seconds", op.errors.measured_seconds},
           {"within_limit", op.within_limit}};
 }
 
@@ -89,12 +87,12 @@ ordered_json micro_batches_json(const ValidationFigures& figures) {
                      {"step", m.step},
                      {"lane", m.lane},
                      {"micro_batch", m.micro_batch},
-                     {"predicted_seconds", number(m.predicted_seconds)},
-                     {"measured_seconds", number(m.measured_seconds)},
-                     {"error", number(m.error())}});
+                     {"predicted_seconds", m.predicted_seconds},
+                     {"measured_seconds", m.measured_seconds},
+                     {"error", m.error()}});
   return {{"count", errors.count},
-          {"mean_abs_error", number(errors.mean_abs)},
-          {"mean_error", number(errors.mean)},
+          {"mean_abs_error", errors.mean_abs},
+          {"mean_error", errors.mean},
           {"worst", std::move(worst)}};
 }
 

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "kernels/checks.h"
+#include "kernels/reference/rows.h"
 #include "tests/kernels/ring_check.h"
 #include "tests/kernels/wrapped_backend.h"
 

@@ -5,6 +5,7 @@
 
 #include "kernels/checks.h"
 #include "kernels/collectives.h"
+#include "kernels/comm/in_process.h"
 
 using namespace equipoise::kernels;
 

@@ -6,6 +6,7 @@
 
 #include "kernels/checks.h"
 #include "kernels/random_inputs.h"
+#include "kernels/reference/rows.h"
 #include "tests/kernels/ring_check.h"
 
 using namespace equipoise;

@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "kernels/checks.h"
+#include "kernels/reference/rows.h"
 #include "tests/kernels/ring_check.h"
 
 using namespace equipoise::kernels;

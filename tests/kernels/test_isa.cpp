@@ -4,6 +4,7 @@
 #include "kernels/checks.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/random_inputs.h"
+#include "kernels/reference/rows.h"
 
 using namespace equipoise;
 using namespace equipoise::kernels;

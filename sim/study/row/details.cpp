@@ -12,6 +12,7 @@
 #include "policies/base/index.h"
 #include "policies/plan_metrics.h"
 #include "sim/study/row/simulate.h"
+#include "sim/timeline/chakra.h"
 #include "sim/timeline/timeline.h"
 
 namespace equipoise {

@@ -48,7 +48,6 @@ class Ends final : public OpSink {
     of_rank[at(event.rank)].push_back(event.end);
     start_of_rank[at(event.rank)].push_back(event.start);
   }
-  void on_repetition(std::uint32_t, std::uint32_t) override {}
   std::vector<std::vector<Picoseconds>> of_rank, start_of_rank;
 };
 

@@ -18,7 +18,6 @@ constexpr double kPerPicosecond = 1e-12;
 class AllOps final : public OpSink {
  public:
   void on_op(const OpEvent& event) override { events.push_back(event); }
-  void on_repetition(std::uint32_t, std::uint32_t) override {}
   std::vector<OpEvent> events;
 };
 
