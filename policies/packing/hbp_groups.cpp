@@ -12,6 +12,8 @@
 #include <bit>
 #include <limits>
 #include <map>
+#include <set>
+#include <span>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -133,16 +135,20 @@ Room room_by_groups(const PackOptions& options, std::int64_t tokens) {
 // the share of tokens that each group would get, and the most promising sets by whole plans.
 //
 // Whole plans are needed since the naive price includes neither the greedy fill nor short last iterations,
-// and a length that is fastest for its own documents may leave slow ones to others. A set is tried at every
-// memory size at which it fits, and more memory only lowers prices, so more memory makes the choice slower
-// only where naive prices misjudge a set.
+// and a length that is fastest for its own documents may leave slow ones to others.
 //
-// Cost: lengths x degrees x kNaiveSteps simulated steps, and at most kMostPlans plans made and simulated.
+// More memory adds sets and lowers prices. It may also make a set look promising whose whole plan is slow,
+// and which then hides a set that less memory would have tried. So the most promising sets are tried for
+// every number of tokens that a rank may hold. Every length that holds all documents may be the longest of a
+// set, since less memory may not have room for longer ones.
+//
+// Cost: lengths x degrees x kNaiveSteps simulated steps, and at most kMostPlans plans made and simulated for
+// each number of tokens.
 
 namespace {
 
 constexpr std::size_t kNaiveSteps = 4;
-constexpr std::size_t kMostPlans = 64;
+constexpr std::size_t kMostPlans = 16;  // per number of tokens of a rank
 constexpr double kWorthATry = 1.25;  // sets with a higher ratio to the best naive price get no whole plan
 constexpr double kNeverFits = std::numeric_limits<double>::infinity();
 
@@ -184,6 +190,8 @@ class GroupTrials {
       if (strategy(length, degree).layers >= 0) found.push_back(strategy(length, degree));
     return found;
   }
+
+  [[nodiscard]] std::int64_t longest_document() const { return sorted_.empty() ? 0 : sorted_.back(); }
 
   [[nodiscard]] GroupCandidate candidate(const Strategy& s) {
     return {s.length, s.context, s.layers, strategy(s.length / s.context, 1).layers, s.seconds};
@@ -261,8 +269,24 @@ const Strategy& fastest(const std::vector<Strategy>& strategies) {
   return *std::ranges::min_element(strategies, {}, &Strategy::seconds);
 }
 
-bool same_groups(const GroupSet& a, const GroupSet& b) {
-  return a.groups == b.groups;
+std::int64_t tokens_of_fullest_rank(const GroupSet& set) {
+  std::int64_t most = 0;
+  for (const Group& g : set.groups) most = std::max(most, g.length / g.context);
+  return most;
+}
+
+// Appends the sets that a search would try on GPUs with room for `most` tokens of a rank. `sets` are ordered
+// by promise.
+void take_promising(std::span<const GroupSet> sets, std::int64_t most, std::vector<GroupSet>& taken) {
+  double least = kNeverFits;
+  std::size_t of_size = 0;
+  for (const GroupSet& set : sets) {
+    if (tokens_of_fullest_rank(set) > most) continue;
+    least = std::min(least, set.promised);
+    if (set.promised > kWorthATry * least || ++of_size > kMostPlans) return;
+    const auto is_same = [&](const GroupSet& other) { return other.groups == set.groups; };
+    if (std::ranges::none_of(taken, is_same)) taken.push_back(set);
+  }
 }
 
 }  // namespace
@@ -305,10 +329,12 @@ GroupSearch search_hbp_groups(const PackingProblem& problem, std::span<const std
   const Strategy& alone = fastest(longest);
   sure.push_back(search.priced({{alone.length, alone.context, alone.layers}}));
   std::vector<GroupSet> others;
-  for (const Strategy& end : longest) {
+  const std::int64_t shortest_end = std::min(longest.front().length, search.longest_document());
+  for (const Strategy& end : all) {
+    if (end.length < shortest_end) continue;
     others.push_back(search.priced({{end.length, end.context, end.layers}}));
     for (const Strategy& best : all) {
-      if (best.length == end.length && best.context != end.context) continue;
+      if (best.length > end.length || (best.length == end.length && best.context != end.context)) continue;
       GroupCandidate first = search.candidate(best), last = search.candidate(end);
       first.seconds = 0;  // 0 marks it as the fastest for Algorithm 1
       last.seconds = 1;
@@ -318,11 +344,9 @@ GroupSearch search_hbp_groups(const PackingProblem& problem, std::span<const std
     }
   }
   std::ranges::stable_sort(others, {}, &GroupSet::promised);
-  for (const GroupSet& set : others) {
-    if (sure.size() >= kMostPlans || set.promised > kWorthATry * others.front().promised) break;
-    const bool is_new = std::ranges::none_of(sure, [&](const GroupSet& s) { return same_groups(s, set); });
-    if (is_new) sure.push_back(set);
-  }
+  std::set<std::int64_t, std::greater<>> sizes;
+  for (const GroupSet& set : others) sizes.insert(tokens_of_fullest_rank(set));
+  for (const std::int64_t most : sizes) take_promising(others, most, sure);
   for (const GroupSet& set : sure) {
     const double seconds = search.plan_seconds(set.groups);
     ++found.plans_tried;

@@ -170,8 +170,10 @@ TEST_CASE("algorithm-1 alone takes its own groups, be they slower than others") 
   CHECK(slower > 0);
 }
 
+// Of documents up to 1,024 tokens, and of few short ones: these fit into packs of every length, so that a
+// long pack that more room allows looks fast and leaves most of the last iteration empty.
 TEST_CASE("more room is never slower") {
-  for (std::uint64_t seed = 0; seed < 20; ++seed)
+  for (std::uint64_t seed = 0; seed < 40; ++seed)
     for (const double fixed : {0.0, 50.0, 2000.0}) {
       CAPTURE(seed);
       CAPTURE(fixed);
@@ -179,13 +181,17 @@ TEST_CASE("more room is never slower") {
       machine.attention = 1e-3;
       machine.exchange = 0.05;
       machine.fixed = fixed;
-      const std::vector<GlobalBatch> batches = mixed_documents(100 + seed);
+      const bool few = seed % 2 == 1;
+      SplitMix64 random(seed);
+      const std::vector<GlobalBatch> batches =
+          few ? document_batches({random_lengths(random, 30, 60)}) : mixed_documents(100 + seed);
       double before = kNever;
-      for (const double room : {50.0, 100.0, 150.0, 200.0, 300.0, 500.0, 800.0, 2000.0}) {
+      for (const double room : {10.0, 20.0, 30.0, 50.0, 100.0, 150.0, 200.0, 300.0, 500.0, 800.0, 2000.0}) {
         CAPTURE(room);
+        if (!few && room < 50) continue;  // no pack holds the longest document
         machine.rank_tokens = room;
         const GroupSearch found = choose(machine, batches, eight_gpus());
-        if (found.groups.empty() || found.groups.back().length < 1024) continue;
+        if (found.groups.empty() || (!few && found.groups.back().length < 1024)) continue;
         CHECK(found.seconds <= before);
         before = found.seconds;
       }
