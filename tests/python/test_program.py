@@ -121,6 +121,11 @@ class Program(unittest.TestCase):
         best = equipoise.tune(study, {"parallel.recompute": ["none"], "policies": ["plain-4d"]}, policies={"mine": equipoise.policy(plain, shard="adaptive")})
         self.assertEqual([row["label"] for row in best.ranking], ["mine", "plain-4d"])  # sharding alone is what differs
         self.assertEqual(equipoise.study(best.best)["mine"]["metrics"]["total_seconds"], best.ranking[0]["metrics"]["total_seconds"])
+        # One that changes the order of the data comes after those that keep it, whatever its speed, as in the search.
+        anew = equipoise.policy(lambda lengths, options: plain(lengths, options)[::-1], shard="adaptive")
+        found = equipoise.tune(study, {"parallel.recompute": ["none"], "policies": ["plain-4d"]}, policies={"anew": anew})
+        self.assertEqual([row["label"] for row in found.ranking], ["plain-4d", "anew"])
+        self.assertGreater(*(row["metrics"]["tokens_per_second_per_gpu"] for row in found.ranking[::-1]))
         with self.assertWarnsRegex(UserWarning, "^mine is not ranked on the layout of plain-4d: "):
             found = equipoise.tune(study, {"parallel.recompute": ["none"], "policies": ["plain-4d"]}, policies={"mine": fails})
         self.assertEqual([row["label"] for row in found.ranking], ["plain-4d"])
