@@ -1,8 +1,5 @@
 #include "kernels/backend.h"
 
-#include <unistd.h>
-
-#include <array>
 #include <atomic>
 #include <cassert>
 #include <cmath>
@@ -10,9 +7,7 @@
 #include <utility>
 
 #include "kernels/modules.h"
-#include "policies/base/error.h"
 #include "policies/base/module.h"
-#include "policies/base/text.h"
 
 namespace equipoise::kernels {
 
@@ -54,6 +49,12 @@ namespace {
 
 std::atomic<const MpiModule*> opened_mpi = nullptr;
 
+// Launchers announce themselves in the environment. Initialising MPI without one would only cost a user time.
+bool started_by_a_launcher() {
+  return std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr || std::getenv("PMI_SIZE") != nullptr ||
+         std::getenv("PMIX_RANK") != nullptr;
+}
+
 void* cuda_function(const char* name, std::string& reason) {
   return module_symbol(cuda::kFile, name,
                        std::string("this program was built without CUDA (") + cuda::kFile + " not found)",
@@ -62,36 +63,8 @@ void* cuda_function(const char* name, std::string& reason) {
 
 }  // namespace
 
-const BackendKind& backend_kind(std::string_view device) {
-  return find_named(kBackends, device, "--device");
-}
-
-std::unique_ptr<Backend> open_backend(std::string_view device) {
-  std::string reason;
-  std::unique_ptr<Backend> backend = backend_kind(device).make(reason);
-  if (backend == nullptr) throw UserError("--device ", device, ": ", reason);
-  return backend;
-}
-
-// Launchers announce themselves in the environment.
-bool under_launcher() {
-  return std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr || std::getenv("PMI_SIZE") != nullptr ||
-         std::getenv("PMIX_RANK") != nullptr;
-}
-
-std::unique_ptr<Communicator> ranks_of_this_host(Communicator& world) {
-  std::array<char, 256> host{};
-  gethostname(host.data(), host.size() - 1);
-  std::array<char, 64> space{};  // processes of two PID namespaces do not see each other
-  [[maybe_unused]] const ssize_t length = readlink("/proc/self/ns/pid", space.data(), space.size() - 1);
-  std::uint32_t color = 2166136261U;  // FNV-1a, which gives the same value on every machine
-  for (const char* const text : {host.data(), space.data()})
-    for (const char* c = text; *c != 0; ++c) color = (color ^ static_cast<unsigned char>(*c)) * 16777619U;
-  return world.split(static_cast<int>(color & 0x7fffffffU), world.rank());
-}
-
 std::unique_ptr<Communicator> make_mpi_world(std::string& reason, std::int64_t most_elements) {
-  if (!under_launcher()) {  // initialising MPI would only cost a user time
+  if (!started_by_a_launcher()) {
     reason = "not started by mpirun or srun";
     return nullptr;
   }

@@ -8,7 +8,6 @@
 
 #include <time.h>
 
-#include <bit>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -132,22 +131,6 @@ struct BackendKind {
 };
 inline constexpr BackendKind kBackends[] = {{"cpu", false, [](std::string&) { return make_cpu_backend(); }},
                                             {"cuda", true, make_cuda_backend}};
-// Both throw UserError, for a name that no backend has and for a device that is absent.
-const BackendKind& backend_kind(std::string_view device);
-std::unique_ptr<Backend> open_backend(std::string_view device);
-
-// bf16 as its bits: the nearest value, ties to even.
-inline std::uint16_t to_bf16(float value) {
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  if (value != value) return static_cast<std::uint16_t>((bits >> 16U) | 0x40U);  // a NaN stays one
-  return static_cast<std::uint16_t>((bits + 0x7fffU + ((bits >> 16U) & 1U)) >> 16U);
-}
-inline float from_bf16(std::uint16_t bits) {
-  return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16U);
-}
-inline float rounded_to_bf16(float value) {
-  return from_bf16(to_bf16(value));
-}
 
 // (positions, head_dim / 2, {cos, sin}) in float64 arithmetic, rounded once.
 void fill_rope_table(std::span<float> table, int head_dim, double base);

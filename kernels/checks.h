@@ -14,7 +14,6 @@
 #include "kernels/collectives.h"
 #include "kernels/ops.h"
 #include "kernels/random_inputs.h"
-#include "kernels/reference/reference.h"
 #include "policies/base/text.h"
 
 namespace equipoise::kernels {
@@ -44,10 +43,46 @@ CheckLimits check_limits(ElementType type);
 
 std::vector<CheckResult> check_attention(Backend& backend, std::uint64_t seed);
 std::vector<CheckResult> check_gemm(Backend& backend, std::uint64_t seed);
+// Checks the ops of row_ops.h on the given shapes, or on shapes with and without a partial vector.
+std::vector<CheckResult> check_rows(Backend& backend, std::uint64_t seed);
+std::vector<CheckResult> check_row_shapes(Backend& backend, std::uint64_t seed, std::span<const Rows> shapes);
+
 // Every member calls it with its own communicator and the same seed. Buffers are f32 on the host.
 std::vector<CheckResult> check_collectives(Communicator& communicator, std::uint64_t seed);
 
 // --- The parts of a check: reference, random inputs on host and device, poisoned outputs, comparison.
+
+// Attention and GEMM again, in float64, written from their definitions: no tiles, no tricks, quadratic memory
+// where that is the definition. The backends are checked against these; nothing is timed here. Row ops:
+// reference/rows.cpp.
+namespace reference {
+
+using Values = std::vector<double>;
+
+inline std::size_t index(std::int64_t row, std::int64_t columns, std::int64_t column) {
+  return static_cast<std::size_t>(row * columns + column);
+}
+
+struct Attention {
+  Values out;      // (query rows, query heads, head dim); rows outside every piece stay 0
+  Values log_sum;  // (query rows, query heads)
+};
+Attention attention(const AttentionShape& shape, std::span<const Piece> pieces, const Values& query,
+                    const Values& key, const Values& value);
+
+struct AttentionGradient {
+  Values query;
+  Values key;
+  Values value;
+};
+// Differentiates the definition: it recomputes the forward pass itself.
+AttentionGradient attention_gradient(const AttentionShape& shape, std::span<const Piece> pieces,
+                                     const Values& query, const Values& key, const Values& value,
+                                     const Values& out_gradient);
+
+Values gemm(const GemmShape& shape, const Values& a, const Values& b, const Values& c_before);
+
+}  // namespace reference
 
 using reference::Values;
 
@@ -98,6 +133,19 @@ class Checker {
   CheckLimits limits_;
   std::vector<CheckResult> results_;
 };
+
+// The checks and timed calls of row ops with a file of their own; rows.cpp collects them with the others.
+
+void check_embedding(Checker& checker, const Rows& shape);
+void fill(Embedding& call, const Rows& shape, RowTensors& tensors);
+void fill(EmbeddingBackward& call, const Rows& shape, RowTensors& tensors);
+
+// An integer below `end` for each row of a timed call, in a jumping order. The call then moves the bytes of
+// the table of row ops, and no row is adjacent to the one before it.
+const std::int32_t* jumping_integers(std::int64_t rows, std::int64_t end, RowTensors& tensors);
+
+void check_attention_merge(Checker& checker, const Rows& shape);
+void fill(AttentionMerge& call, const Rows& shape, RowTensors& tensors);
 
 inline std::string text_of(const Rows& shape) {
   return concatenated(shape.rows, " x ", shape.columns);

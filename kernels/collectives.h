@@ -3,14 +3,21 @@
 // backend. Every member calls the same collectives in the same order.
 #pragma once
 
+#include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
+#include <mutex>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <thread>
+#include <vector>
 
 namespace equipoise::kernels {
+
+class Turn;
 
 // A rank waited for others, of which one failed.
 class Aborted : public std::runtime_error {
@@ -69,14 +76,16 @@ class Communicator {
   virtual void abort(const std::string& reason) = 0;
 };
 
+// One communicator per rank, each for a thread of its own. With a turn, a rank that holds it releases it
+// while it waits for others and takes it again before a call returns, so that one rank computes at a time.
+std::vector<std::unique_ptr<Communicator>> make_in_process_group(int ranks, Turn* turn = nullptr);
+
+// Runs `body` on so many ranks, each a thread, and waits for all. With a turn, each holds it when `body`
+// starts. If one throws, the others are aborted and the first exception is thrown here.
+void run_in_process(int ranks, const std::function<void(Communicator&)>& body, Turn* turn = nullptr);
+
 // The most elements of one MPI call, whose counts are ints. Longer messages take several calls.
 inline constexpr std::int64_t kMostMpiElements = std::numeric_limits<int>::max();
-
-// Whether mpirun, srun or the like started this process as a rank.
-bool under_launcher();
-
-// The ranks on this machine, by their place in the world; all of them call it.
-std::unique_ptr<Communicator> ranks_of_this_host(Communicator& world);
 
 // All processes that mpirun or srun started. Null if this program has no MPI or was started alone; `reason`
 // says which. The first call initialises MPI, and the end of the process finalises it. Tests make
@@ -94,5 +103,22 @@ void end_mpi_job(int exit_status);
 
 // NCCL over the world's ranks, one GPU each (local rank modulo the devices); device buffers of `bf16` or f32.
 std::unique_ptr<Communicator> make_nccl_world(Communicator& host_world, bool bf16, std::string& reason);
+
+// One device for ranks that are threads: the holder of the turn computes, and the others queue.
+//
+// The queue is first come, first served, so the order of ranks depends only on when each became ready.
+class Turn {
+ public:
+  void take();
+  // Returns false, without effect, if the calling thread does not hold it.
+  bool give_if_mine();
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::uint64_t next_ticket_ = 0;
+  std::uint64_t serving_ = 0;
+  std::thread::id holder_;
+};
 
 }  // namespace equipoise::kernels

@@ -1,8 +1,20 @@
 #include "kernels/random_inputs.h"
 
+#include <bit>
+#include <cmath>
 #include <limits>
 
 namespace equipoise::kernels {
+
+static std::uint16_t to_bf16(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  if (std::isnan(value)) return static_cast<std::uint16_t>((bits >> 16U) | 0x40U);
+  return static_cast<std::uint16_t>((bits + 0x7fffU + ((bits >> 16U) & 1U)) >> 16U);
+}
+
+static float from_bf16(std::uint16_t bits) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16U);
+}
 
 std::vector<float> random_values(std::int64_t count, float scale, SplitMix64& random) {
   std::vector<float> values(static_cast<std::size_t>(count));
@@ -17,7 +29,7 @@ std::vector<float> random_values(std::int64_t count, float scale, SplitMix64& ra
 
 std::vector<float> rounded_to(ElementType type, std::vector<float> values) {
   if (type == ElementType::bf16)
-    for (float& value : values) value = rounded_to_bf16(value);
+    for (float& value : values) value = from_bf16(to_bf16(value));
   return values;
 }
 

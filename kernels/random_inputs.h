@@ -49,4 +49,8 @@ class RowTensors {
   virtual const std::int32_t* shared_integers(const std::function<std::vector<std::int32_t>()>& make) = 0;
 };
 
+// A call of the op at `op` in kRowOps on rows * columns numbers. It has no tensor that the op does not use,
+// so that its footprint is that of the table.
+RowCall row_call(std::size_t op, const Rows& shape, RowTensors& tensors);
+
 }  // namespace equipoise::kernels

@@ -1,19 +1,22 @@
-// In every collective a rank publishes its send buffer, waits for the others, reads what it needs, and waits
-// again before anyone may reuse a buffer. Sums run in rank order, so every rank gets the same bits. A message
-// is its sender's buffer: the receiver copies from it and confirms.
+// Ranks as threads. In every collective a rank publishes its send buffer, waits for the others, reads what it
+// needs, and waits again before anyone may reuse a buffer. Sums run in rank order, so every rank gets the
+// same bits. A message is its sender's buffer: the receiver copies from it and confirms.
 //
 // When a rank aborts, nobody may free a buffer that another still reads. So once the group is aborted, no
 // wait before a read completes, but every wait after one does: all its members have passed the first and will
 // arrive.
-#include "kernels/comm/in_process.h"
-
 #include <algorithm>
 #include <cassert>
+#include <condition_variable>
 #include <cstring>
 #include <deque>
 #include <exception>
 #include <map>
+#include <mutex>
+#include <thread>
 #include <tuple>
+
+#include "kernels/collectives.h"
 
 namespace equipoise::kernels {
 

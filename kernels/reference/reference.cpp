@@ -1,7 +1,7 @@
-#include "kernels/reference/reference.h"
-
 #include <algorithm>
 #include <cmath>
+
+#include "kernels/checks.h"
 
 namespace equipoise::kernels::reference {
 namespace {

@@ -1,11 +1,10 @@
 // The row ops in float64, each written from its definition, with the random inputs for its checks and
 // measurements. An op has three functions here: its reference, its check, and `fill`, the timed call.
-#include "kernels/reference/rows.h"
-
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/reference/token_rows.h"
+#include "kernels/checks.h"
+#include "kernels/row_ops.h"
 
 namespace equipoise::kernels {
 namespace {

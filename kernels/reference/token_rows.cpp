@@ -1,18 +1,15 @@
-#include "kernels/reference/token_rows.h"
-
+// Looks tokens up in a shard of the vocabulary, and adds their gradients to it.
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <span>
 
-#include "kernels/reference/rows.h"
+#include "kernels/checks.h"
 
 namespace equipoise::kernels {
 namespace {
 
 using reference::index;
-
-// --- Embedding: looks tokens up in a shard of the vocabulary, and adds their gradients to it.
 
 constexpr std::int64_t kTokensHere = 23;  // tokens in the checked shard: few, so that they repeat
 
@@ -68,7 +65,7 @@ void fill(EmbeddingBackward& call, const Rows& shape, RowTensors& tensors) {
   call = {shape, 0, shape.rows, tokens, tensors.elements(n), tensors.elements(n)};
 }
 
-// --- Joins two attentions over disjoint keys.
+// Joins two attentions over disjoint keys.
 
 namespace {
 

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <exception>
 #include <filesystem>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "kernels/reference/rows.h"
 #include "policies/base/error.h"
 #include "policies/base/files.h"
 #include "profiler/profile/profile.h"
@@ -68,11 +68,9 @@ json fields(const CollectivePoint& point, const SampleContext& context) {
           {"nic_GBps", 0}};
 }
 
-bool is_journal_line(const json& line) {
+bool is_sample_line(const json& line) {
   const auto text = [&](const char* key) { return line.contains(key) && line[key].is_string(); };
-  if (!line.is_object() || !text("key")) return false;
-  if (text("failed") || line.contains("trying")) return true;
-  if (!text("family") || !text("point")) return false;
+  if (!line.is_object() || !text("family") || !text("point") || !text("key")) return false;
   const auto sample = line.find("sample");
   if (sample == line.end() || !sample->is_object()) return false;
   const auto seconds = sample->find("seconds"), disturbed = sample->find("disturbed");
@@ -100,8 +98,9 @@ void for_journal_lines(const std::string& path, Body body) {
       if (last) return;
       throw;
     }
-    if (!is_journal_line(line)) {
-      throw UserError(path, ":", number, ": not a line of this program; remove the file to start again");
+    if (!is_sample_line(line)) {
+      throw UserError(path, ":", number,
+                      ": not a sample line of this program; remove the file to start again");
     }
     body(line, number);
   }
@@ -209,15 +208,13 @@ json sample_line(const Point& point, const Measurement& measured, const SampleCo
 
 Journal::Journal(const std::string& path, bool resume, std::string device)
     : path_(path), device_(std::move(device)) {
-  const std::string trying = resume ? keep_lines() : "";
+  if (resume) keep_lines();
   file_.open(path, resume ? std::ios::app : std::ios::trunc);
   if (!file_) throw UserError(path, ": cannot be written");
-  if (!trying.empty()) fail(trying, "the program ended while it was measured");
 }
 
-// Returns the point under whose measurement the program ended; empty if it did under none.
-std::string Journal::keep_lines() {
-  std::string kept, trying;
+void Journal::keep_lines() {
+  std::string kept;
   for_journal_lines(path_, [&](const json& line, std::size_t number) {
     const auto found = line.find("device");
     const std::string measured_on =
@@ -227,42 +224,24 @@ std::string Journal::keep_lines() {
                       measured_on.empty() ? "a device without a name" : measured_on,
                       ", expected one of this run's ", device_,
                       "; give another --out, or start again without --resume");
-    const auto key = line.at("key").get<std::string>();
-    trying = line.contains("trying") ? key : "";
-    if (!trying.empty()) return;
-    (line.contains("failed") ? failed_ : keys_).insert(key);
+    keys_.insert(line.at("key").get<std::string>());
     kept += line.dump() + "\n";
   });
   forget_input(path_);
   write_file_atomically(path_, kept);  // drops a line that was cut short
-  return trying;
-}
-
-void Journal::write(json line) {
-  line["device"] = device_;
-  file_ << line.dump() << '\n' << std::flush;
-  if (!file_) throw UserError(path_, ": cannot be written");
 }
 
 void Journal::add(json line) {
+  line["device"] = device_;
   keys_.insert(line.at("key").get<std::string>());
-  write(std::move(line));
-}
-
-void Journal::fail(const std::string& key, const std::string& reason) {
-  failed_.insert(key);
-  write({{"key", key}, {"failed", reason}});
-}
-
-void Journal::begin(const std::string& key) {
-  write({{"key", key}, {"trying", true}});
+  file_ << line.dump() << '\n' << std::flush;
+  if (!file_) throw UserError(path_, ": cannot be written");
 }
 
 json samples_of_journal(const std::string& path) {
   std::map<std::string, Visits> by_point;  // ordered by point, not by the order of measuring
   PaceLog paces;
   for_journal_lines(path, [&](const json& line, std::size_t) {
-    if (!line.contains("sample")) return;
     by_point[line.at("point").get<std::string>()].push_back(line);
     paces.add(pace_of(line));
   });
@@ -280,6 +259,53 @@ json samples_of_journal(const std::string& path) {
       samples[family == "copy" ? "elementwise" : family].push_back(line.at("sample"));
   }
   return samples;
+}
+
+Failures::Failures(const std::string& out, bool resume) : path_(out + ".failed"), trying_(out + ".trying") {
+  if (!resume) {
+    std::remove(path_.c_str());
+    end();
+    return;
+  }
+  keep_lines();
+  std::string key;
+  if (std::ifstream trying(trying_); std::getline(trying, key) && !key.empty()) {
+    add(key, "the program ended while it was measured");
+    end();
+  }
+}
+
+void Failures::keep_lines() {
+  std::ifstream failed(path_);
+  std::string kept;
+  bool cut_short = false;  // a crash cut the last line short, and the next line must not continue it
+  for (std::string line; std::getline(failed, line);) {
+    cut_short = failed.eof();
+    if (cut_short) break;
+    keys_.insert(line.substr(0, line.find('\t')));
+    kept += line + '\n';
+  }
+  forget_input(path_);
+  if (cut_short) write_file_atomically(path_, kept);
+}
+
+void Failures::add(const std::string& key, const std::string& reason) {
+  if (!keys_.insert(key).second) return;
+  std::string line = key + '\t' + reason;
+  std::replace(line.begin(), line.end(), '\n', ' ');
+  std::ofstream file(path_, std::ios::app);
+  file << line << '\n' << std::flush;
+  if (!file) throw UserError(path_, ": cannot be written");
+}
+
+void Failures::begin(const std::string& key) const {
+  std::ofstream file(trying_, std::ios::trunc);
+  file << key << '\n' << std::flush;
+  if (!file) throw UserError(trying_, ": cannot be written");
+}
+
+void Failures::end() const {
+  std::remove(trying_.c_str());
 }
 
 namespace {

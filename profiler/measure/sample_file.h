@@ -1,5 +1,5 @@
-// The files that a profiling run fills: the samples file (equipoise.samples/1, docs/reference/formats.md) and
-// the journal that it grows from.
+// The files that a profiling run fills: the samples file (equipoise.samples/1, docs/reference/formats.md),
+// the journal that it grows from, and the list of points that failed.
 //
 // The journal has one line of JSON per finished sample, written as soon as it exists, so that a stopped run
 // loses nothing.
@@ -38,26 +38,17 @@ nlohmann::json sample_line(const Point& point, const Measurement& measured, cons
 
 class Journal {
  public:
-  // Opens `path`, and keeps its finished samples and failed points with `resume`. Every line names the
-  // `device`, since all samples of a run are of one device. Throws UserError, also for a kept sample of
-  // another device.
+  // Opens `path`, and keeps its finished samples with `resume`. Every line names the `device`, since all
+  // samples of a run are of one device. Throws UserError, also for a kept sample of another device.
   Journal(const std::string& path, bool resume, std::string device);
-  [[nodiscard]] bool has(const std::string& key) const { return keys_.contains(key); }
+  [[nodiscard]] bool has(const std::string& key) const { return keys_.count(key) > 0; }
   [[nodiscard]] std::size_t size() const { return keys_.size(); }
   void add(nlohmann::json line);
 
-  // --- Points that could not be measured, which a resumed run skips: a line {"key", "failed": the reason}. A
-  // point that ends the whole program (as a wild access on a GPU does) writes no line itself, so it is
-  // announced by a line {"key", "trying"}; with `resume` it has failed if nothing followed.
-  [[nodiscard]] bool failed(const std::string& key) const { return failed_.contains(key); }
-  void fail(const std::string& key, const std::string& reason);
-  void begin(const std::string& key);
-
  private:
-  std::string keep_lines();
-  void write(nlohmann::json line);
+  void keep_lines();
   std::string path_, device_;
-  std::set<std::string> keys_, failed_;
+  std::set<std::string> keys_;
   std::ofstream file_;
 };
 
@@ -65,6 +56,28 @@ class Journal {
 // launch sample under "launch". A point with several visits gives its fastest undisturbed one, and the times
 // of all.
 nlohmann::json samples_of_journal(const std::string& path);
+
+// --- Points that could not be measured, which a resumed run skips. <out>.failed has a line with the key and
+// the reason of each. A point that ends the whole program (as a wild access on a GPU does) writes no line
+// itself; its key is left in <out>.trying, which names the point under way.
+
+class Failures {
+ public:
+  // Keeps the points that failed before only with `resume`. Throws UserError.
+  Failures(const std::string& out, bool resume);
+  [[nodiscard]] bool has(const std::string& key) const { return keys_.count(key) > 0; }
+  [[nodiscard]] std::size_t size() const { return keys_.size(); }
+  void add(const std::string& key, const std::string& reason);
+
+  void begin(const std::string& key) const;  // the point is under way
+  void end() const;                          // the point has returned
+
+ private:
+  void keep_lines();
+  std::string path_;
+  std::string trying_;
+  std::set<std::string> keys_;
+};
 
 // --- The kernel checks of a run, and how the samples file reports them.
 

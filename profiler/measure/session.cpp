@@ -1,5 +1,7 @@
 #include "profiler/measure/session.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -54,6 +56,22 @@ std::pair<std::size_t, std::size_t> visit_at(std::size_t i, std::size_t points, 
   const std::size_t width = std::min(kBlock, points - block * kBlock);
   const std::size_t inside = i - block * kBlock * rounds;
   return {block * kBlock + inside % width, inside / width};
+}
+
+const kernels::BackendKind& backend_kind(const std::string& device) {
+  std::string names;
+  for (const kernels::BackendKind& kind : kernels::kBackends) {
+    if (kind.name == device) return kind;
+    names.append(names.empty() ? "" : " or ").append(kind.name);
+  }
+  throw UserError("--device: expected ", names, ", found '", device, "'");
+}
+
+std::unique_ptr<Backend> open_device(const kernels::BackendKind& kind) {
+  std::string reason;
+  std::unique_ptr<Backend> backend = kind.make(reason);
+  if (backend == nullptr) throw UserError("--device ", kind.name, ": ", reason);
+  return backend;
 }
 
 RulerOptions ruler_options(bool gpu) {
@@ -124,8 +142,8 @@ class Session {
   Session(const SessionOptions& options, std::ostream& log)
       : options_(options),
         log_(log),
-        backend_(kernels::open_backend(options.device)),
-        gpu_(kernels::backend_kind(options.device).gpu),
+        backend_(open_device(backend_kind(options.device))),
+        gpu_(backend_kind(options.device).gpu),
         ruler_(ruler_options(gpu_)) {
     rounds_ = gpu_ ? 1 : kRounds;
     std::string reason;
@@ -151,6 +169,7 @@ class Session {
     if (leader()) {
       journal_.emplace(journal_path, options_.resume,
                        std::string(backend_->name()) + ": " + backend_->describe().name);
+      failures_.emplace(options_.out, options_.resume);
     }
     try {
       measure(families, stop);
@@ -169,7 +188,12 @@ class Session {
   // Throws UserError on every rank where they are not, or where machines have different numbers of them.
   int ranks_of_a_node() {
     if (world_ == nullptr) return 1;
-    const auto node = kernels::ranks_of_this_host(*world_);
+    std::array<char, 256> host{};
+    ::gethostname(host.data(), host.size() - 1);
+    std::uint32_t color = 2166136261U;  // FNV-1a, which gives the same value on every machine
+    for (const char* c = host.data(); *c != 0; ++c)
+      color = (color ^ static_cast<unsigned char>(*c)) * 16777619U;
+    const auto node = world_->split(static_cast<int>(color & 0x7fffffffU), world_->rank());
     const int ranks = node->size();
     const std::array<float, 2> mine{static_cast<float>(ranks),
                                     world_->rank() % ranks == node->rank() ? 0.0F : 1.0F};
@@ -183,7 +207,7 @@ class Session {
       throw UserError(
           "profile: expected as many ranks on every machine, one machine after the other (mpirun --map-by "
           "ppr:8:node, srun --ntasks-per-node=8 --distribution=block), found ",
-          ranks, " of ", world_->size(), " on that of rank ", world_->rank());
+          ranks, " of ", world_->size(), " on ", host.data());
     return ranks;
   }
 
@@ -255,7 +279,7 @@ class Session {
       const auto [index, round] = visit_at(family.next++, family.points.size(), rounds_);
       const Point& point = family.points[index];
       const std::string key = key_of(point) + (round > 0 ? " again " + std::to_string(round) : "");
-      if (agreed(leader() && (journal_->has(key) || journal_->failed(key_of(point))))) continue;
+      if (agreed(leader() && (journal_->has(key) || failures_->has(key_of(point))))) continue;
       const double start = kernels::wall_seconds();
       measure_point(point, key);
       family.spent += kernels::wall_seconds() - start;
@@ -282,8 +306,10 @@ class Session {
     if (const auto* collective = std::get_if<CollectivePoint>(&point.what)) {
       if (!measure_group(*collective, measured)) return;
     } else {
-      if (gpu_) journal_->begin(key_of(point));
-      if (!failure_to_measure(point, measured).empty()) return;
+      if (gpu_) failures_->begin(key_of(point));
+      const std::string failure = failure_to_measure(point, measured);
+      if (gpu_) failures_->end();
+      if (!failure.empty()) return;
     }
     report_.measured += 1;
     report_.stolen_batches += static_cast<std::size_t>(measured.stolen);
@@ -318,11 +344,12 @@ class Session {
     if (reason.empty()) return reason;
     const std::string name = key_of(point);
     log_ << "skipped, " << reason.substr(0, 300) << ": " << name.substr(0, 200) << "\n" << std::flush;
-    journal_->fail(name, reason);
+    failures_->add(name, reason);
     report_.failed += 1;
     try {
       backend_->synchronize();
     } catch (const std::exception& e) {
+      failures_->end();
       throw std::runtime_error("the device stopped working (" + std::string(e.what()) +
                                "); --resume goes on after the point that did it");
     }
@@ -424,6 +451,7 @@ class Session {
   SampleContext context_;
   ListOptions lists_;
   std::optional<Journal> journal_;
+  std::optional<Failures> failures_;
   std::vector<kernels::CheckResult> checks_;
   json ruler_tests_ = json::array();
   PaceLog paces_;

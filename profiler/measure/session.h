@@ -28,7 +28,7 @@ struct SessionOptions {
 struct SessionReport {
   bool checks_passed = false;  // whether the kernels of this run's families passed
   std::size_t skipped = 0;     // points skipped since their kernels failed a check
-  std::size_t failed = 0;      // points that could not be measured; the journal says why
+  std::size_t failed = 0;      // points that could not be measured, in <out>.failed
   std::size_t measured = 0;    // points measured in this run
   std::size_t finished = 0;    // points in the file
   std::size_t planned = 0;

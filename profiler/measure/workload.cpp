@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "kernels/random_inputs.h"
-#include "kernels/reference/rows.h"
 
 namespace equipoise::measure {
 namespace {

@@ -56,7 +56,7 @@ int run_profile(const ProfileOptions& options, std::ostream& out, std::ostream& 
   const measure::SessionReport report = measure::run_session(session, log, stop);
   if (report.finished > 0) print_session(report, options, out);
   if (report.failed > 0)
-    log << report.failed << " points could not be measured; " << options.session.out << ".journal says why\n";
+    log << report.failed << " points could not be measured; " << options.session.out << ".failed says why\n";
   if (report.checks_passed) return 0;
   log << "a kernel gives wrong results: " << report.skipped << " points that need it were not measured\n";
   return 1;

@@ -97,7 +97,7 @@ std::string profile_here(const std::string& device, double minutes, int ranks,
                          const std::filesystem::path& folder, std::ostream& log) {
   log << "the study's profile was measured on another device: measuring this one, at most "
       << short_number(minutes) << " minutes (--minutes)" << std::endl;
-  const bool talks = ranks > 1 && device == "cpu" && !kernels::under_launcher();
+  const bool talks = ranks > 1 && device == "cpu" && !execution::under_launcher();
   FitCommandOptions fit;
   ProfileOptions profile;
   profile.session.device = device;
@@ -235,7 +235,7 @@ int run_validate_command(const ValidateOptions& options, const std::vector<std::
   limits.same_op_seconds = options.op_timeout_seconds;
   if (std::getenv(kOtherLoadVariable) == nullptr)
     ::setenv(kOtherLoadVariable, std::to_string(other_load()).c_str(), 1);
-  if (options.minutes > 0 && !kernels::under_launcher())
+  if (options.minutes > 0 && !execution::under_launcher())
     if (const auto backend = backend_of(options.device);
         backend && !covers(Profile::load(study.cluster.profile), *backend))
       return validate_with_own_profile(options, arguments, ranks, out, log);

@@ -19,6 +19,7 @@
 #include "policies/base/files.h"
 #include "policies/base/text.h"
 #include "sim/cli/command_line.h"
+#include "sim/execution/launch.h"
 #include "sim/execution/rank_health.h"
 #include "sim/study/run_options.h"
 
@@ -153,16 +154,17 @@ void require_stack(char** argv) {
 
 int main(int argc, char** argv) {
   equipoise::require_stack(argv);
-  equipoise::execution::join_run();
   const int status = equipoise::run_program(argc, argv);
   std::cout.flush();
   std::cerr.flush();
   std::fflush(nullptr);
-  if (status == 0) equipoise::kernels::finish_mpi();  // skipped on failure: it waits for the other ranks
-  equipoise::execution::leave_run(status);
+  if (status == 0) {
+    equipoise::kernels::finish_mpi();  // skipped on failure: it waits for the other ranks
+    equipoise::execution::note_end_of_ranks();
+  }
 #ifdef __SANITIZE_ADDRESS__
   // A normal exit of a rank that failed alone would wait for the others.
-  if (status != 0 && equipoise::kernels::under_launcher()) std::_Exit(status);
+  if (status != 0 && equipoise::execution::under_launcher()) std::_Exit(status);
 #endif
 #ifndef __SANITIZE_ADDRESS__  // whose leak check runs at a normal exit
   // Does not wait for threads of libraries: with too little address space, OpenBLAS's ask for memory forever.

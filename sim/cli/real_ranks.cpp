@@ -2,11 +2,11 @@
 
 #include <ostream>
 
-#include "kernels/collectives.h"
 #include "policies/base/error.h"
 #include "policies/base/files.h"
 #include "policies/base/text.h"
 #include "sim/cli/simulation.h"
+#include "sim/execution/launch.h"
 #include "sim/limits/memory_limit.h"
 #include "sim/validation/real_run.h"
 
@@ -17,7 +17,7 @@ Study study_of_ranks(const RankOptions& options, const std::string& command, std
   Study study = possible_study(options.file, options.set);
   for (PolicyRun& row : study.policies) {
     const std::string fault = execution::stage_exchange_fault(study.model, layout_of(study, row));
-    if (leaves_out_exchange(row, fault) && !kernels::under_launcher())
+    if (leaves_out_exchange(row, fault) && !execution::under_launcher())
       log << "note: " << row.label << ": without stage_attention_exchange: ranks expect " << fault << '\n';
   }
   return study;

@@ -88,13 +88,21 @@ inline Memory::Block::~Block() {
 
 // --- Copies of host floats to and from device memory of the backend's element type.
 
+inline std::uint16_t to_bf16(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  return static_cast<std::uint16_t>((bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16);
+}
+inline float from_bf16(std::uint16_t value) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(value) << 16);
+}
+
 inline void write_elements(kernels::Backend& backend, void* device, std::span<const float> values) {
   if (backend.element_type() == kernels::ElementType::f32) {
     backend.to_device(device, values.data(), values.size_bytes());
     return;
   }
   std::vector<std::uint16_t> rounded(values.size());
-  for (std::size_t i = 0; i < values.size(); ++i) rounded[i] = kernels::to_bf16(values[i]);
+  for (std::size_t i = 0; i < values.size(); ++i) rounded[i] = to_bf16(values[i]);
   backend.to_device(device, rounded.data(), rounded.size() * sizeof(std::uint16_t));
 }
 
@@ -105,7 +113,7 @@ inline void read_elements(kernels::Backend& backend, const void* device, std::sp
   }
   std::vector<std::uint16_t> rounded(values.size());
   backend.to_host(rounded.data(), device, rounded.size() * sizeof(std::uint16_t));
-  for (std::size_t i = 0; i < values.size(); ++i) values[i] = kernels::from_bf16(rounded[i]);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = from_bf16(rounded[i]);
 }
 
 }  // namespace equipoise::execution

@@ -1,9 +1,12 @@
 #include "sim/execution/launch.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sched.h>
 #include <sys/prctl.h>
+#include <sys/signalfd.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -18,6 +21,8 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <map>
 #include <optional>
 #include <set>
 #include <sstream>
@@ -38,10 +43,13 @@ using Clock = std::chrono::steady_clock;
 constexpr std::uintmax_t kFolderBytes = 16 << 20;
 constexpr std::uintmax_t kFolderBytesOfRank = 8 << 20;
 
-constexpr timespec kLook{0, 200'000'000};  // between two looks
-// How long mpirun may take to end all ranks after a fault was found, or the supervisor has died.
+constexpr int kLookMilliseconds = 200, kStartLookMilliseconds = 20;  // between looks, until all ranks are
+                                                                     // seen
+// The supervisor waits a little longer than the ranks, which usually find the fault themselves.
+constexpr double kPatienceSeconds = 5;
+// How long mpirun may take to end all ranks after one has reported a fault, or the supervisor has died.
 constexpr double kFaultSeconds = 5;
-constexpr double kStartSeconds = 20;  // without another rank that joins
+constexpr double kStartSeconds = 20;  // without a single rank mpirun hangs
 constexpr std::chrono::seconds kOrphansEnd{3};
 
 // --- What is planned: the machine, the files, the command
@@ -124,8 +132,12 @@ std::string ranks_stderr(const std::string& folder) {
 std::string launcher_stderr(const std::string& folder) {
   return folder + "/mpirun.stderr";
 }
-std::string table_file(const std::string& folder) {
-  return folder + "/ranks";
+std::string fault_file(const std::string& folder) {
+  return folder + "/fault";
+}
+
+std::string end_file(const std::string& folder) {
+  return fault_file(folder) + kEndFileSuffix;
 }
 
 // --- How ranks are watched
@@ -160,32 +172,90 @@ void kill_children() {
   }
 }
 
-// What the ranks' table does not show: that mpirun is stopped, or starts not all ranks.
-class LauncherHealth {
- public:
-  LauncherHealth(pid_t launcher, const RankTable& table, double silence_seconds)
-      : launcher_(launcher), table_(table), silence_seconds_(silence_seconds) {}
+// The rank of a process that mpirun started; empty if it is no rank, or not yet.
+std::string rank_of(int pid) {
+  constexpr std::string_view kRank = "OMPI_COMM_WORLD_RANK=";
+  std::ifstream environment("/proc/" + std::to_string(pid) + "/environ");
+  for (std::string variable; std::getline(environment, variable, '\0');)
+    if (variable.rfind(kRank, 0) == 0) return variable.substr(kRank.size());
+  return "";
+}
 
-  std::optional<std::string> look(double elapsed_seconds) {
-    const std::string name = concatenated("mpirun (pid ", launcher_, ")");
-    const bool stopped = process_state(launcher_) == ProcessState::stopped;
-    stopped_seconds_ = stopped ? stopped_seconds_ + elapsed_seconds : 0;
-    if (stopped_seconds_ > silence_seconds_) return name + " was stopped";
-    int joined = 0, missing = -1;
-    for (int i = table_.slots(); i-- > 0;) table_.slot(i).pid != 0 ? ++joined : missing = i;
-    const bool none_new = missing >= 0 && joined == joined_;
-    starting_seconds_ = none_new ? starting_seconds_ + elapsed_seconds : 0;
-    joined_ = joined;
-    if (starting_seconds_ <= kStartSeconds) return std::nullopt;
-    return joined == 0 ? name + " has started no rank" : concatenated("rank ", missing, " does not start");
+// Whether a process below this one is a rank, whoever started it.
+bool has_rank_below(int pid) {
+  const std::vector<int> children = children_of(pid);
+  return std::ranges::any_of(children,
+                             [](int child) { return !rank_of(child).empty() || has_rank_below(child); });
+}
+
+// The signal that ended a process for which nobody has waited yet; 0 if there was none or it is unknown.
+int signal_of_ended(int pid) {
+  const std::string stat = all_of("/proc/" + std::to_string(pid) + "/stat");
+  const std::size_t last = stat.find_last_of(' ');  // field 52, the status that a parent will receive
+  return last == std::string::npos ? 0 : std::atoi(stat.c_str() + last) & 0x7f;
+}
+
+// Watches the ranks under mpirun. mpirun may miss the end of a rank that dies while it starts, and then waits
+// forever. Or it ends the others, too, and does not say which rank ended first.
+class SeenRanks {
+ public:
+  struct Rank {
+    std::string number;
+    int file = -1;   // readable once the process has ended; -1 afterwards
+    int signal = 0;  // the signal that ended it; 0: none, or mpirun was told before we looked
+  };
+  SeenRanks(pid_t launcher, int ranks, const sigset_t& signals)
+      : launcher_(launcher),
+        ranks_(at(ranks)),
+        signals_(signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK)) {}
+
+  // Waits until a signal arrives, a rank ends or it is time to look again. Returns the signal, or 0.
+  int wait() {
+    for (const int child : children_of(launcher_))
+      if (!rank_by_pid_.contains(child) && process_state(child) != ProcessState::gone)
+        if (std::string rank = rank_of(child); !rank.empty())
+          rank_by_pid_[child] = {std::move(rank), static_cast<int>(syscall(SYS_pidfd_open, child, 0))};
+    std::vector<pollfd> events{{signals_, POLLIN, 0}};
+    for (const auto& [pid, rank] : rank_by_pid_) events.push_back({rank.file, POLLIN, 0});
+    poll(events.data(), events.size(),
+         rank_by_pid_.size() < ranks_ ? kStartLookMilliseconds : kLookMilliseconds);
+    const Rank* ended = nullptr;  // of several that ended since the last look, one that mpirun did not end
+    for (std::size_t next = 1; auto& [pid, rank] : rank_by_pid_) {
+      if (events[next++].revents == 0) continue;
+      close(std::exchange(rank.file, -1));
+      rank.signal = signal_of_ended(pid);
+      if (ended == nullptr || ended->signal == SIGTERM) ended = &rank;
+    }
+    if (first_ended_ == nullptr) first_ended_ = ended;
+    signalfd_siginfo signal{};
+    return read(signals_, &signal, sizeof signal) == sizeof signal ? static_cast<int>(signal.ssi_signo) : 0;
   }
+  // The rank that ended first, as "rank 1 died: signal 9 (Killed)"; empty if none did. `signal` is the signal
+  // if another source knows it.
+  [[nodiscard]] std::string death(int signal = 0) const {
+    if (first_ended_ == nullptr) return "";
+    if (first_ended_->signal != 0) signal = first_ended_->signal;
+    return "rank " + first_ended_->number + " died" + (signal > 0 ? ": " + text_of_signal(signal) : "");
+  }
+  // What ranks cannot see themselves: one of them ended while others have yet to start, or all of them or
+  // mpirun are stopped.
+  [[nodiscard]] std::string wrong() const {
+    if (first_ended_ != nullptr) return death();
+    if (process_state(launcher_) == ProcessState::stopped)
+      return "mpirun (pid " + std::to_string(launcher_) + ") was stopped";
+    for (const auto& [pid, rank] : rank_by_pid_)
+      if (process_state(pid) == ProcessState::stopped)
+        return "rank " + rank.number + " (pid " + std::to_string(pid) + ") was stopped";
+    return has_started_none() ? "mpirun (pid " + std::to_string(launcher_) + ") has started no rank" : "";
+  }
+  [[nodiscard]] bool has_started_none() const { return rank_by_pid_.empty() && !has_rank_below(launcher_); }
 
  private:
   pid_t launcher_;
-  const RankTable& table_;
-  double silence_seconds_;
-  double stopped_seconds_ = 0, starting_seconds_ = 0;
-  int joined_ = 0;
+  std::size_t ranks_;
+  int signals_;
+  std::map<int, Rank> rank_by_pid_;
+  const Rank* first_ended_ = nullptr;
 };
 
 // The rank that a signal ended, and the signal, as mpirun reports them.
@@ -199,14 +269,6 @@ std::optional<KilledRank> killed_rank(const std::string& words_of_mpirun) {
                                      &killed.rank, &killed.signal) != 2)
     return std::nullopt;
   return killed;
-}
-
-// The rank that mpirun names, which has ended the others, else the first one that is gone.
-std::optional<std::string> first_death(const RankHealth& ranks, const RankTable& table,
-                                       const std::optional<KilledRank>& named) {
-  if (named && named->rank < table.slots() && table.slot(named->rank).pid != 0)
-    return death_of(table.slot(named->rank));
-  return ranks.gone(-1);
 }
 
 // --- How ranks are started
@@ -240,11 +302,13 @@ pid_t start_launcher(const Supervision& job) {
   _exit(kRankFailed);
 }
 
-// Copies what the ranks wrote to stderr.
-void pass_on(int from) {
+// Copies what the ranks wrote to stderr. Returns false if there was nothing.
+bool pass_on(int from) {
   std::array<char, 4096> buffer{};
-  for (ssize_t bytes = 0; (bytes = read(from, buffer.data(), buffer.size())) > 0;)
+  bool any = false;
+  for (ssize_t bytes = 0; (bytes = read(from, buffer.data(), buffer.size())) > 0; any = true)
     std::fwrite(buffer.data(), 1, static_cast<std::size_t>(bytes), stderr);
+  return any;
 }
 
 // Starts mpirun and watches the run to its end, in a process without other children. Returns the exit status.
@@ -254,43 +318,72 @@ int supervise(const Supervision& job) {
   setsid();  // so that a terminal's signals reach only the caller
   mkfifo(ranks_stderr(job.folder).c_str(), 0600);
   const int errors = open(ranks_stderr(job.folder).c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC);
-  const RankTable table(job.ranks, table_file(job.folder));
   const pid_t launcher = start_launcher(job);
   std::string fault = errors < 0 || launcher < 0 ? "no process or no pipe for the ranks" : "";
-  RankHealth ranks(table, job.limits, true);
-  LauncherHealth starter(launcher, table, job.limits.silence_seconds);
+  SeenRanks seen(launcher, job.ranks, job.signals);
+  double wrong_seconds = 0;
   bool interrupted = false;
+  bool ranks_spoke = false;
   int status = 0;
-  double seconds_left = kFaultSeconds;  // for mpirun to end after a fault
-  for (auto last = Clock::now(); waitpid(launcher, &status, WNOHANG) == 0 && seconds_left > 0;) {
-    const int signal = sigtimedwait(&job.signals, nullptr, &kLook);
-    pass_on(errors);
+  for (auto last = Clock::now(); fault.empty() && waitpid(launcher, &status, WNOHANG) == 0;) {
+    const int signal = seen.wait();
+    ranks_spoke |= pass_on(errors);
     interrupted = (signal > 0 && signal != SIGCHLD) || getppid() != job.caller;
     if (interrupted) break;
     const auto now = Clock::now();
     const double elapsed = std::min(std::chrono::duration<double>(now - last).count(), 1.0);
     last = now;
-    if (fault.empty()) fault = ranks.look(-1, elapsed).value_or("");
-    if (fault.empty()) fault = starter.look(elapsed).value_or("");
-    if (!fault.empty() || table.end().claimed != 0) seconds_left -= elapsed;
+    const bool told = fs::exists(fault_file(job.folder));
+    const std::string wrong = told ? "a rank failed" : seen.wrong();
+    wrong_seconds = wrong.empty() ? 0 : wrong_seconds + elapsed;
+    const double patience = told                      ? kFaultSeconds
+                            : seen.has_started_none() ? kStartSeconds
+                                                      : job.limits.silence_seconds + kPatienceSeconds;
+    if (wrong_seconds > patience) fault = wrong;
   }
-  const std::string words = all_of(launcher_stderr(job.folder));
-  const RunEnd& end = table.end();
-  const std::optional<int> said = end.status > 0 ? std::optional<int>(end.status - 1) : std::nullopt;
-  if (WIFEXITED(status) && said == WEXITSTATUS(status))
-    fault.clear();  // mpirun ended the others after a rank that ended by itself
-  else if (fault.empty() && WIFEXITED(status))
-    fault = first_death(ranks, table, killed_rank(words)).value_or("");
   kill_children();
-  pass_on(errors);
+  ranks_spoke |= pass_on(errors);
   if (interrupted) return 128 + SIGTERM;
-  if (end.told != 0) fault = end.fault.get();
-  const std::string last = last_words(status, said, fault, words);
+  const std::string words = all_of(launcher_stderr(job.folder));
+  constexpr int kBySignal = 128;  // a higher status means that a signal ended the process
+  if (const std::string told = all_of(fault_file(job.folder)); !told.empty())
+    fault = told;
+  else if (fault.empty() && WIFEXITED(status) && WEXITSTATUS(status) > kBySignal && !killed_rank(words))
+    fault = seen.death(WEXITSTATUS(status) - kBySignal);
+  else if (fault.empty() && WIFEXITED(status) && WEXITSTATUS(status) == 0 &&
+           !fs::exists(end_file(job.folder)))
+    fault = "mpirun ended with status 0, and no rank had run to its end";
+  const std::string last = last_words(status, fault, words, ranks_spoke);
   std::fputs(last.c_str(), stderr);
-  return last.empty() ? *said : kRankFailed;
+  return last.empty() ? WEXITSTATUS(status) : kRankFailed;
+}
+
+// --- What comes back
+// What mpirun may say of itself while it shuts down, in any run; its own message may then be lost.
+bool is_a_log_line(const std::string& line) {
+  return line.find("ORTE_ERROR_LOG") != std::string::npos || line.rfind("[warn] Epoll", 0) == 0;
+}
+
+// Whether a rank ended with a status of its own and told the user why. If mpirun's message about it was lost,
+// the ranks' output is the only sign.
+bool tells_of_a_status(const std::string& words, bool ranks_spoke) {
+  for (const char* sign :
+       {"non-zero status", "a non-zero exit code", "MPI_ABORT was invoked", "exiting improperly"})
+    if (words.find(sign) != std::string::npos) return true;
+  if (words.empty()) return true;
+  bool only_log = true;
+  std::istringstream lines(words);
+  for (std::string line; std::getline(lines, line);) only_log &= is_a_log_line(line);
+  return only_log && ranks_spoke;
 }
 
 }  // namespace
+
+bool under_launcher() {
+  for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK"})
+    if (std::getenv(variable) != nullptr) return true;
+  return false;
+}
 
 LaunchHost this_host() {
   return {find_launcher(), count_cores(), geteuid() == 0, can_read_processes()};
@@ -313,7 +406,7 @@ LaunchCommand launch_command(const LaunchHost& host, const std::string& folder, 
                        {"OMPI_MCA_btl", "vader,self"},
                        {"OMPI_MCA_orte_tmpdir_base", folder},
                        {"OMPI_MCA_btl_vader_backing_directory", folder},
-                       {kTableVariable, table_file(folder)}};
+                       {kFaultFileVariable, fault_file(folder)}};
   if (crowded) command.variables.emplace_back("OMPI_MCA_mpi_yield_when_idle", "1");
   if (!host.reads_processes)
     command.variables.emplace_back("OMPI_MCA_btl_vader_single_copy_mechanism", "none");
@@ -322,18 +415,19 @@ LaunchCommand launch_command(const LaunchHost& host, const std::string& folder, 
   return command;
 }
 
-std::string last_words(int status, std::optional<int> said, std::string fault,
-                       const std::string& words_of_mpirun) {
-  if (fault.empty() && said && WIFEXITED(status) && WEXITSTATUS(status) == *said) return "";
+std::string last_words(int status, std::string fault, const std::string& words_of_mpirun, bool ranks_spoke) {
+  if (fault.empty() && WIFEXITED(status) && WEXITSTATUS(status) < kRankFailed &&
+      (WEXITSTATUS(status) == 0 || tells_of_a_status(words_of_mpirun, ranks_spoke)))
+    return "";
   if (const auto killed = killed_rank(words_of_mpirun)) {
     const std::string name = "rank " + std::to_string(killed->rank) + " ";
     if (fault.empty()) fault = name + "died";
-    if (fault.starts_with(name) && fault.find(" died") != std::string::npos)
+    if (fault.starts_with(name) && fault.find(" died") != std::string::npos &&
+        fault.find(": signal ") == std::string::npos)
       fault += ": " + text_of_signal(killed->signal);
   }
   if (!fault.empty()) return "error: " + fault + "\n";
   if (WIFSIGNALED(status)) return "error: mpirun died: " + text_of_signal(WTERMSIG(status)) + "\n";
-  if (WEXITSTATUS(status) == 0) return "error: mpirun ended with status 0, and no rank had run to its end\n";
   return words_of_mpirun + "error: the ranks could not be run: mpirun ended with status " +
          std::to_string(WEXITSTATUS(status)) + "\n";
 }

@@ -1,15 +1,13 @@
 // Starts the ranks of a run on this host, as processes under Open MPI's mpirun, and watches them to their
 // end.
 //
-// A supervisor, a process between the caller and mpirun, shares a table with the ranks (rank_health.h) and
-// looks at it for faults. mpirun ends all ranks when one dies; the supervisor ends everything when mpirun
-// does not, when mpirun is stopped or starts no rank, and when the caller or mpirun is gone. It says in one
-// line why the run ended, and leaves no process and no file. The stderr of mpirun goes to a file of the job,
-// which a user sees only if mpirun itself failed. The stderr of the ranks goes through a pipe to the
-// supervisor's own.
+// mpirun ends all ranks when one dies, and the ranks watch each other (rank_health.h). A supervisor, a
+// process between the caller and mpirun, does what neither can do. It notices that mpirun or all ranks are
+// stopped, and ends everything when the caller or mpirun is gone. It says in one line why the run ended, and
+// leaves no process and no file. The stderr of mpirun goes to a file of the job, which a user sees only if
+// mpirun itself failed. The stderr of the ranks goes through a pipe to the supervisor's own.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,10 +16,12 @@
 
 namespace equipoise::execution {
 
+// Whether mpirun, srun or the like started this process as a rank.
+bool under_launcher();
+
 // Runs this program with these arguments on so many ranks, and returns their exit status. Their stdout and
-// stderr are ours. Every rank calls join_run first, makes a Watchdog as early as it can and calls leave_run
-// last. mpirun ends all ranks when one ends with a status other than 0, so only rank 0, which prints results,
-// ends with 1 or 2.
+// stderr are ours. Every rank makes a Watchdog as early as it can. mpirun ends all ranks when one ends with a
+// status other than 0, so only rank 0, which prints results, ends with 1 or 2.
 //
 // A rank that dies, is stopped, hangs or runs out of memory ends all: the last line on stderr names it, and
 // the status is kRankFailed (3). SIGINT, SIGTERM and SIGHUP also end all ranks. In every case no process and
@@ -49,10 +49,10 @@ struct LaunchCommand {
 LaunchCommand launch_command(const LaunchHost& host, const std::string& folder, int ranks,
                              const std::string& program, const std::vector<std::string>& arguments);
 
-// What the user is told after the end: lines for stderr, or nothing if a rank has said all. `status` is
-// mpirun's, as wait() gives it, `said` the exit status of a rank that told the user why it ends. `fault` is
-// what a rank or the supervisor found, if anything.
-std::string last_words(int status, std::optional<int> said, std::string fault,
-                       const std::string& words_of_mpirun);
+// What the user is told after the end: lines for stderr, or nothing if a rank's exit status says all.
+// `status` is mpirun's, as wait() gives it. `fault` is what a rank or the supervisor found, if anything.
+// `ranks_spoke` says whether a rank wrote to stderr.
+std::string last_words(int status, std::string fault, const std::string& words_of_mpirun,
+                       bool ranks_spoke = false);
 
 }  // namespace equipoise::execution

@@ -1,5 +1,6 @@
 #include "sim/execution/parameters.h"
 
+#include <bit>
 #include <cmath>
 #include <string_view>
 
@@ -83,6 +84,12 @@ void fill_initial(std::uint64_t seed, const Tensor& tensor, std::int64_t first, 
     const auto bits = static_cast<std::int32_t>(counter_hash(key, at++) >> kDrop) - (1 << 23);
     value = center + spread * (static_cast<float>(bits) * kUnit);
   }
+}
+
+float rounded_to_bf16(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const std::uint32_t to_even = (bits >> 16) & 1U;
+  return std::bit_cast<float>((bits + 0x7fffU + to_even) & 0xffff0000U);
 }
 
 }  // namespace equipoise::execution

@@ -49,6 +49,9 @@ void check_runnable(const ModelShape& model);
 // from layer to layer. Norms are uniform in 1 +- 1/4, so that a skipped or swapped norm shows.
 void fill_initial(std::uint64_t seed, const Tensor& tensor, std::int64_t first, std::span<float> out);
 
+// The nearest bf16 value, ties to even.
+float rounded_to_bf16(float value);
+
 // --- Random numbers without state: value `counter` of stream `key`, in any order, on any rank. It is
 // SplitMix64's output function, applied first to the key and then to the counter.
 

@@ -100,7 +100,7 @@ void initialise(Part& part, const std::vector<Tensor>& tensors, std::uint64_t se
   std::vector<float> values(static_cast<std::size_t>(part.elements), 0.0F);
   for (const TensorShard& shard : part.tensors) fill_weights(tensors, seed, shard, values);
   if (backend.element_type() == kernels::ElementType::bf16)
-    for (float& value : values) value = kernels::rounded_to_bf16(value);
+    for (float& value : values) value = rounded_to_bf16(value);
   write_elements(backend, part.weights.data(), values);
   const auto owned = std::span(values).subspan(static_cast<std::size_t>(part.first_owned),
                                                static_cast<std::size_t>(part.owned));

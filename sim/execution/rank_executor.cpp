@@ -125,7 +125,6 @@ Gathered RankExecutor::run(const ExecutableStep& step, bool gather_gradients, St
   }
   run_end(step, record, gather_gradients ? &gathered : nullptr);
   setup_.backend.synchronize();
-  begin_op(setup_.progress, Progress::kNoOp);
   record.cpu_ns = thread_cpu_ns() - cpu;
   record.end_ns = now_ns();
   ++steps_done_;
@@ -151,7 +150,6 @@ void RankExecutor::run_lane(const ExecutableStep& step, int lane, StepRecord& re
     run_ticks(step, record);
   else
     for (std::size_t i = 0; i < stage.size(); ++i) run_scheduled(step, i, record);
-  if (!sent_.empty()) begin_op(setup_.progress, OpName::pp_send);
   for (Message& message : sent_) message.pending->wait();
   sent_.clear();
   kept_.clear();
@@ -505,8 +503,7 @@ void RankExecutor::run_end(const ExecutableStep& step, StepRecord& record, Gathe
     RecordedOp op;
     op.step = static_cast<std::int32_t>(i);
     op.name = static_cast<std::int32_t>(name);
-    if (name == OpName::optimizer && gathered != nullptr)
-      gather_tensors([this](Part& part) { return whole_gradients(part); }, gathered->gradients);
+    if (name == OpName::optimizer && gathered != nullptr) gather_gradients(gathered->gradients);
     begin_op(setup_.progress, name);
     op.begin_ns = now_ns();
     if (name == OpName::dp_reduce)
@@ -614,6 +611,10 @@ std::vector<float> RankExecutor::whole_gradients(Part& part) {
   std::vector<float> values(static_cast<std::size_t>(part.elements));
   read_elements(setup_.backend, from, values);
   return values;
+}
+
+void RankExecutor::gather_gradients(std::vector<std::vector<float>>& out) {
+  gather_tensors([this](Part& part) { return whole_gradients(part); }, out);
 }
 
 std::vector<std::vector<float>> RankExecutor::gather_weights() {

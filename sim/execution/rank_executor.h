@@ -93,6 +93,7 @@ class RankExecutor final : private ChunkStates {
   void optimize(Part& part);
   void gather_parameters(Part& part);
   std::vector<float> whole_gradients(Part& part);
+  void gather_gradients(std::vector<std::vector<float>>& out);
   void gather_tensors(const std::function<std::vector<float>(Part&)>& values_of,
                       std::vector<std::vector<float>>& out);
   void gather_losses(const ExecutableStep& step, Gathered& out);

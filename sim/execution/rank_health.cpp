@@ -14,7 +14,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <sstream>
+#include <functional>
+#include <limits>
 #include <utility>
 
 #include "policies/base/error.h"
@@ -30,6 +31,10 @@ constexpr double kLongestLookSeconds = 1;
 // Zeroed memory is a valid table: every member is an atomic that works between processes.
 static_assert(std::atomic<std::int32_t>::is_always_lock_free &&
               std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<char>::is_always_lock_free);
+
+std::size_t table_bytes(int slots) {
+  return (at(slots) + 1) * sizeof(RankSlot);  // the first slot tells whether the run has ended
+}
 
 std::string whole_seconds(double value) {
   return std::to_string(static_cast<int>(value)) + " s";
@@ -60,26 +65,25 @@ RankTable::RankTable(int file, std::size_t bytes) : file_(file), bytes_(bytes) {
   });
 }
 
-RankTable::RankTable(int slots, const std::string& path)
-    : RankTable(path.empty() ? memfd_create("equipoise-ranks", MFD_CLOEXEC)
-                             : ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600),
-                sizeof(RunEnd) + at(slots) * sizeof(RankSlot)) {
+RankTable::RankTable(int slots)
+    : RankTable(memfd_create("equipoise-ranks", MFD_CLOEXEC), table_bytes(slots)) {
   if (ftruncate(file_, static_cast<off_t>(bytes_)) != 0)
     throw UserError("execute: no memory that ranks can share: ", std::strerror(errno));
 }
 
-std::optional<RankTable> RankTable::open(const std::string& path) {
+std::optional<RankTable> RankTable::open(int pid, int file) {
+  const std::string path = concatenated("/proc/", pid, "/fd/", file);
   const int opened = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
   struct stat status {};
   if (opened < 0) return std::nullopt;
-  if (fstat(opened, &status) == 0 && at(status.st_size) >= sizeof(RunEnd) + sizeof(RankSlot))
-    return RankTable(opened, at(status.st_size));
+  if (fstat(opened, &status) == 0 && static_cast<std::size_t>(status.st_size) >= table_bytes(1))
+    return RankTable(opened, static_cast<std::size_t>(status.st_size));
   close(opened);
   return std::nullopt;
 }
 
 RankSlot& RankTable::slot(int index) const {
-  return reinterpret_cast<RankSlot*>(static_cast<char*>(memory_.get()) + sizeof(RunEnd))[index];
+  return static_cast<RankSlot*>(memory_.get())[index + 1];
 }
 
 void join(RankSlot& slot, int rank) {
@@ -93,19 +97,18 @@ std::string name_of(const RankSlot& slot) {
   return concatenated("rank ", slot.rank.load(), " (pid ", slot.pid.load(), ")");
 }
 
-std::string death_of(const RankSlot& slot) {
-  return name_of(slot) + " died" + doing_of(slot);
-}
-
 ProcessState process_state(int pid) {
   if (kill(pid, 0) != 0 && errno == ESRCH) return ProcessState::gone;
-  std::ostringstream text;  // it may end meanwhile, and an iterator would throw
-  text << std::ifstream(concatenated("/proc/", pid, "/stat")).rdbuf();
-  const std::string stat = text.str();
-  const std::size_t name_end = stat.rfind(')');  // because the name may hold any character
-  // /proc may be hidden; then only silence shows a dead rank.
-  if (name_end == std::string::npos || name_end + 2 >= stat.size()) return ProcessState::alive;
-  const char state = stat[name_end + 2];
+  char text[512] = {};
+  std::snprintf(text, sizeof text, "/proc/%d/stat", pid);
+  const int file = open(text, O_RDONLY | O_CLOEXEC);
+  if (file < 0) return ProcessState::alive;  // /proc may be hidden; then only silence shows a dead rank
+  const ssize_t length = read(file, text, sizeof text - 1);
+  close(file);
+  text[std::max<ssize_t>(length, 0)] = '\0';
+  const char* name_end = std::strrchr(text, ')');  // because the name may hold any character
+  if (name_end == nullptr || name_end[1] == '\0') return ProcessState::alive;
+  const char state = name_end[2];
   if (state == 'Z' || state == 'X') return ProcessState::gone;
   return state == 'T' || state == 't' ? ProcessState::stopped : ProcessState::alive;
 }
@@ -140,38 +143,43 @@ std::optional<std::string> RankHealth::missing(int own, double least_silence) co
     if (i == own || slot.pid == 0 || slot.left != 0 || silence < least_silence) continue;
     const ProcessState state = state_of_(slot.pid);
     if (slot.left != 0) continue;  // it left in order before it ended
-    if (state == ProcessState::gone) return death_of(slot);
-    // A rank that starts has no watchdog yet, so it is silent while it is well.
-    const bool starts = slot.beats == 0 && state == ProcessState::alive;
-    if (silence < limits_.silence_seconds || starts) continue;
+    if (state == ProcessState::gone) return name_of(slot) + " died" + doing_of(slot);
+    if (silence < limits_.silence_seconds) continue;
     const char* what = state == ProcessState::stopped ? " was stopped" : " hangs";
     return name_of(slot) + what + ": no sign of life for " + whole_seconds(silence) + doing_of(slot);
   }
   return std::nullopt;
 }
 
-// A fault if no rank has gone on for too long and at least one waits for others in its op.
+// A fault if one rank computes the same op for too long while all others wait, or if all wait.
 std::optional<std::string> RankHealth::stuck() const {
   const RankSlot* culprit = nullptr;
   const RankSlot* waiting = nullptr;
+  double shortest_wait = std::numeric_limits<double>::infinity();
   for (int i = 0; i < table_.slots(); ++i) {
     const RankSlot& slot = table_.slot(i);
+    if (slot.pid == 0) return std::nullopt;
     const Seen& seen = seen_[at(i)];
-    const std::int32_t op = slot.progress.name;
-    if (slot.left != 0) continue;
-    // Between ops a rank may plan for any length of time; one that is silent is missing(), not stuck.
-    if (slot.pid == 0 || op == Progress::kNoOp || seen.silent_seconds > kSuspiciousSeconds ||
-        seen.same_op_seconds < limits_.same_op_seconds)
-      return std::nullopt;
-    const RankSlot*& first = is_message(static_cast<OpName>(op)) ? waiting : culprit;
-    if (first == nullptr) first = &slot;
+    if (slot.left != 0 || slot.progress.waiting != 0) {
+      // It may have only just begun to wait, or be stopped as well.
+      if (seen.same_op_seconds < kSuspiciousSeconds) return std::nullopt;
+      if (slot.left != 0) continue;
+      if (seen.silent_seconds > kSuspiciousSeconds) return std::nullopt;
+      if (waiting == nullptr) waiting = &slot;
+      shortest_wait = std::min(shortest_wait, seen.same_op_seconds);
+      continue;
+    }
+    if (seen.same_op_seconds < limits_.same_op_seconds) return std::nullopt;
+    if (seen.silent_seconds > kSuspiciousSeconds) return std::nullopt;  // not computing: see missing()
+    if (culprit == nullptr) culprit = &slot;
   }
-  if (waiting == nullptr || (culprit == nullptr && !all_here_)) return std::nullopt;
-  const std::string seconds = whole_seconds(limits_.same_op_seconds);
+  if (waiting == nullptr) return std::nullopt;
   if (culprit != nullptr)
-    return name_of(*culprit) + " hangs: the others wait, and it has not gone on for " + seconds +
-           doing_of(*culprit);
-  return "all ranks wait for each other for " + seconds + ": " + name_of(*waiting) + doing_of(*waiting);
+    return name_of(*culprit) + " hangs: the others wait, and it has not gone on for " +
+           whole_seconds(limits_.same_op_seconds) + doing_of(*culprit);
+  if (!all_here_ || shortest_wait < limits_.same_op_seconds) return std::nullopt;
+  return "all ranks wait for each other for " + whole_seconds(shortest_wait) + ": " + name_of(*waiting) +
+         doing_of(*waiting);
 }
 
 namespace {
@@ -190,60 +198,49 @@ void on_terminate(int) {
   terminate_asked = true;
 }
 
-// The table of run_ranks, and this rank's slot; null in any other process.
-const RankTable* run_table = nullptr;
-RankSlot* run_slot = nullptr;
+// Two integers below 2^24 of every rank, sent through a communicator, which moves f32.
+using Pair = std::array<float, 2>;
+std::vector<Pair> share_pair(Communicator& world, std::size_t first, std::size_t second) {
+  const Pair mine = {static_cast<float>(first), static_cast<float>(second)};
+  std::vector<Pair> all(at(world.size()));
+  world.all_gather(mine.data(), all.data(), 2);
+  return all;
+}
 
-// The supervisor names the rank that died.
-void leave_at_once(int) {
-  run_slot->left = 1;
-  _exit(128 + SIGTERM);
+// Processes see each other by pid if host and PID namespace are equal.
+std::size_t host_key() {
+  std::array<char, 65> host{};
+  gethostname(host.data(), host.size() - 1);
+  std::array<char, 64> space{};
+  [[maybe_unused]] const ssize_t length = readlink("/proc/self/ns/pid", space.data(), space.size() - 1);
+  return std::hash<std::string>()(std::string(host.data()) + " " + space.data());
 }
 
 }  // namespace
-
-void join_run() {
-  const char* const path = std::getenv(kTableVariable);
-  const char* const rank = std::getenv("OMPI_COMM_WORLD_RANK");
-  if (path == nullptr || rank == nullptr) return;
-  static const std::optional<RankTable> table = RankTable::open(path);
-  if (!table || std::atoi(rank) >= table->slots()) return;
-  run_table = &*table;
-  run_slot = &table->slot(std::atoi(rank));
-  join(*run_slot, std::atoi(rank));
-  prctl(PR_SET_PDEATHSIG, SIGKILL);  // a stopped rank cannot see that its launcher died
-  std::signal(SIGTERM, leave_at_once);
-}
-
-void leave_run(int exit_status, bool alone) {
-  if (run_slot == nullptr) return;
-  run_slot->left = 1;
-  if (alone || run_slot->rank == 0) run_table->end().status = 1 + exit_status;
-}
 
 // Where a rank writes about itself.
 struct Watchdog::Place {
   RankTable table;
   int slot = 0;
   bool all_here = true;
-  bool supervised = false;
 };
 
-// Without run_ranks in the table of the host's lowest rank. A rank that cannot reach that table watches only
-// itself, and nobody misses it.
+// In the table of the host's lowest rank. A rank that cannot reach that table watches only itself, and nobody
+// misses it.
 Watchdog::Place Watchdog::find_place(Communicator& world) {
-  if (run_slot != nullptr) return {*run_table, world.rank(), true, true};
-  const auto host = kernels::ranks_of_this_host(world);
-  RankTable table(host->size());
-  const std::array<float, 2> mine{static_cast<float>(getpid()), static_cast<float>(table.file())};
-  std::vector<float> all(2 * at(host->size()));  // whole numbers below 2^24
-  host->all_gather(mine.data(), all.data(), 2);
-  if (host->rank() > 0)
-    if (const auto led = RankTable::open(
-            concatenated("/proc/", static_cast<int>(all[0]), "/fd/", static_cast<int>(all[1]))))
-      table = *led;
+  constexpr std::size_t k24Bits = 0xFFFFFF;
+  const std::size_t key = host_key();
+  const std::vector<Pair> hosts = share_pair(world, key & k24Bits, key >> 24 & k24Bits);
+  const auto mine = hosts.begin() + world.rank();
+  const auto here = static_cast<int>(std::count(hosts.begin(), hosts.end(), *mine));
+  const auto leader = std::find(hosts.begin(), hosts.end(), *mine);
+  Place place{RankTable(here), static_cast<int>(std::count(leader, mine, *mine)), here == world.size()};
+  const auto tables = share_pair(world, at(getpid()), at(place.table.file()));
+  const auto [pid, file] = tables[at(leader - hosts.begin())];
+  if (leader != mine)
+    if (const auto led = RankTable::open(static_cast<int>(pid), static_cast<int>(file))) place.table = *led;
   world.barrier();  // the leader may leave once all have its table
-  return {table, host->rank(), host->size() == world.size()};
+  return place;
 }
 
 Watchdog::Watchdog(Communicator& world, const HealthLimits& limits)
@@ -252,15 +249,15 @@ Watchdog::Watchdog(Communicator& world, const HealthLimits& limits)
 Watchdog::Watchdog(const Place& place, int rank, const HealthLimits& limits)
     : table_(place.table),
       own_(place.slot),
-      supervised_(place.supervised),
+      fault_file_(std::getenv(kFaultFileVariable)),
       launcher_pid_(getppid()),
       health_(table_, limits, place.all_here),
       reserve_(kReserveBytes, '\1') {
-  if (!supervised_) {
-    join(own(), rank);
-    terminate_asked = false;
-    std::signal(SIGTERM, on_terminate);
-  }
+  join(own(), rank);
+  // A stopped rank cannot see that its launcher died.
+  if (fault_file_ != nullptr) prctl(PR_SET_PDEATHSIG, SIGKILL);
+  terminate_asked = false;
+  std::signal(SIGTERM, on_terminate);
   thread_ = std::thread([this] { watch(); });
 }
 
@@ -268,7 +265,7 @@ Watchdog::~Watchdog() {
   own().left = 1;
   stop_ = true;
   thread_.join();
-  if (!supervised_) std::signal(SIGTERM, SIG_DFL);
+  std::signal(SIGTERM, SIG_DFL);
 }
 
 void Watchdog::doing(std::string_view label, int step) {
@@ -287,13 +284,11 @@ void Watchdog::watch() {
     const auto now = Clock::now();
     const double elapsed = std::chrono::duration<double>(now - last).count();
     last = now;
-    if (table_.end().claimed != 0) {
+    if (table_.is_ended()) {
       ended_seconds += elapsed;
       if (ended_seconds > kFollowSeconds) _exit(kRankFailed);
     } else if (getppid() != launcher_pid_) {
       end("the launcher (pid " + std::to_string(launcher_pid_) + ") died");
-    } else if (supervised_) {
-      continue;
     } else if (const auto found = health_.look(own_, elapsed)) {
       end(*found);
     }
@@ -301,16 +296,16 @@ void Watchdog::watch() {
 }
 
 void Watchdog::terminated() {
-  if (const auto found = health_.gone(own_); found && table_.end().claimed == 0) end(*found);
+  if (const auto found = health_.gone(own_); found && !table_.is_ended()) end(*found);
   own().left = 1;
   _exit(128 + SIGTERM);
 }
 
 void Watchdog::end(const std::string& text) {
   if (table_.claim_end()) {
-    table_.end().fault.set(text);
-    table_.end().told = 1;
-    if (!supervised_) std::fprintf(stderr, "error: %s\n", text.c_str());
+    const int file = fault_file_ == nullptr ? -1 : open(fault_file_, O_WRONLY | O_CREAT | O_EXCL, 0600);
+    if (file < 0 || write(file, text.data(), text.size()) < 0)
+      std::fprintf(stderr, "error: %s\n", text.c_str());
   }
   std::fflush(stderr);
   kernels::end_mpi_job(kRankFailed);
@@ -324,10 +319,14 @@ void Watchdog::fail(std::string_view what) {
 
 void Watchdog::end_all(int exit_status) {
   own().left = 1;
-  leave_run(exit_status, true);
   std::fflush(nullptr);
   kernels::end_mpi_job(exit_status);
   _exit(exit_status);
+}
+
+void note_end_of_ranks() {
+  if (const char* const fault = std::getenv(kFaultFileVariable))
+    std::ofstream(std::string(fault) + kEndFileSuffix);
 }
 
 }  // namespace equipoise::execution

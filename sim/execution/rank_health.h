@@ -1,10 +1,10 @@
 // Finds ranks that died, were stopped or hang, and ends the run with one line that names the rank.
 //
-// The ranks of a host share a table in memory. A rank writes its op into its slot at every op, and its
-// Watchdog thread counts a beat several times a second. RankHealth finds faults in the table. The supervisor
-// of run_ranks (launch.h) looks at it for our own ranks; under any other launcher the ranks look at each
-// other. An observer counts how long it has itself seen no change, with at most a second per look. So no rank
-// looks dead when a machine sleeps, or a job is stopped and continued as a whole.
+// The ranks of a host share a table in memory. It has no name in any file system (memfd), so it is gone with
+// the last process that has it. A rank writes its op into its slot at every op, and its Watchdog thread
+// counts a beat several times a second and looks at the slots of the others. An observer counts how long it
+// has itself seen no change, with at most a second per look. So no rank looks dead when a machine sleeps, or
+// a job is stopped and continued as a whole.
 #pragma once
 
 #include <array>
@@ -25,19 +25,17 @@ namespace equipoise::execution {
 
 // What a rank is doing, written by the rank and read by other threads and processes.
 struct Progress {
-  static constexpr std::int32_t kNoOp = -1;  // it plans, or compares with the reference
-  std::atomic<std::uint64_t> ops{0};         // ops begun so far; has one writer
-  std::atomic<std::int32_t> name{kNoOp};     // OpName of the latest op
+  static constexpr std::int32_t kNoOp = -1;
+  std::atomic<std::uint64_t> ops{0};      // ops begun so far; has one writer
+  std::atomic<std::int32_t> name{kNoOp};  // OpName of the latest op
+  std::atomic<std::int32_t> waiting{0};   // current calls that wait for other ranks
 };
 
 // Takes a nanosecond or two: plain stores suffice, since only the rank itself writes.
-inline void begin_op(Progress* progress, std::int32_t name) {
-  if (progress == nullptr) return;
-  progress->name.store(name, std::memory_order_relaxed);
-  progress->ops.store(progress->ops.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-}
 inline void begin_op(Progress* progress, OpName name) {
-  begin_op(progress, static_cast<std::int32_t>(name));
+  if (progress == nullptr) return;
+  progress->name.store(static_cast<std::int32_t>(name), std::memory_order_relaxed);
+  progress->ops.store(progress->ops.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
 }
 
 // Text that is written rarely and read by other processes at any time. A reader may see half of the old and
@@ -64,37 +62,31 @@ struct alignas(128) RankSlot {
   std::atomic<std::int32_t> rank;  // in the world
   std::atomic<std::int32_t> left;  // it ended in order, or was told to end, so nobody misses it
   std::atomic<std::int32_t> step;
-  std::atomic<std::uint64_t> beats;  // grows while the process lives and its watchdog runs
+  std::atomic<std::uint64_t> beats;  // grows while the process lives and runs
   Progress progress;
   SharedText<64> label;  // the policy's
-};
-
-// How the whole run ends.
-struct alignas(128) RunEnd {
-  std::atomic<std::int32_t> claimed;  // a rank ends the run because of a fault
-  std::atomic<std::int32_t> told;     // and `fault` says which
-  SharedText<504> fault;
-  std::atomic<std::int32_t> status;  // 1 + the exit status of a rank that said itself why it ends; else 0
 };
 
 // Copies share the memory.
 class RankTable {
  public:
-  // In a new file, or in memory that has no name and is gone with the last process that has it. Throws
-  // UserError if the system has no such memory.
-  explicit RankTable(int slots, const std::string& path = {});
-  // The table in this file, if it can be reached.
-  static std::optional<RankTable> open(const std::string& path);
+  // Throws UserError if the system has no such memory.
+  explicit RankTable(int slots);
+  // The table that process `pid` has under this file number, if it can be reached.
+  static std::optional<RankTable> open(int pid, int file);
 
   [[nodiscard]] int file() const { return file_; }
-  [[nodiscard]] int slots() const { return static_cast<int>((bytes_ - sizeof(RunEnd)) / sizeof(RankSlot)); }
+  [[nodiscard]] int slots() const { return static_cast<int>(bytes_ / sizeof(RankSlot)) - 1; }
   [[nodiscard]] RankSlot& slot(int index) const;
-  [[nodiscard]] RunEnd& end() const { return *static_cast<RunEnd*>(memory_.get()); }
   // True only for the first rank that ends the run, which then says why.
-  [[nodiscard]] bool claim_end() const { return end().claimed.exchange(1) == 0; }
+  [[nodiscard]] bool claim_end() const { return ended().exchange(1) == 0; }
+  [[nodiscard]] bool is_ended() const { return ended() != 0; }
 
  private:
   RankTable(int file, std::size_t bytes);
+  [[nodiscard]] std::atomic<std::int32_t>& ended() const {
+    return *static_cast<std::atomic<std::int32_t>*>(memory_.get());
+  }
   int file_;
   std::size_t bytes_;
   std::shared_ptr<void> memory_;
@@ -103,8 +95,6 @@ class RankTable {
 void join(RankSlot& slot, int rank);
 // "rank 3 (pid 4711)".
 std::string name_of(const RankSlot& slot);
-// "rank 3 (pid 4711) died, in attention of step 2 of wlb".
-std::string death_of(const RankSlot& slot);
 
 enum class ProcessState { alive, stopped, gone };
 // Read from /proc. A process that has ended and waits for its parent counts as gone.
@@ -112,8 +102,8 @@ ProcessState process_state(int pid);
 
 struct HealthLimits {
   double silence_seconds = 10;  // without any change
-  // How long all ranks may be in the same op, one of which they wait for. On a slow machine with long
-  // documents, raise it.
+  // How long one op may run on one rank while all others wait, or all ranks may wait. A long op is no fault
+  // while others go on. On a slow machine with long documents, raise it.
   double same_op_seconds = 120;
 };
 
@@ -146,20 +136,16 @@ class RankHealth {
 
 // Exit status of a run in which a rank died, was stopped, hung or ran out of memory.
 inline constexpr int kRankFailed = 3;
+// Environment variable for the ranks of run_ranks: the file in which the first rank that finds a fault
+// describes it. Its supervisor prints it.
+inline constexpr const char* kFaultFileVariable = "EQUIPOISE_FAULT_FILE";
+// Suffix of the file that a rank leaves next to it when it has finished its work.
+inline constexpr const char* kEndFileSuffix = ".end";
+void note_end_of_ranks();
 
-// --- A rank of run_ranks. Without effect in any other process.
-
-// Environment variable for these ranks: the file with their table.
-inline constexpr const char* kTableVariable = "EQUIPOISE_RANK_TABLE";
-// A process joins as early as it can, so that its supervisor sees its end.
-void join_run();
-// Rank 0 says with which status the run ends, and that it has told the user why. `alone`: this rank does, for
-// an error that only this rank knows.
-void leave_run(int exit_status, bool alone = false);
-
-// Every rank makes one right after the communicator of all ranks, under any launcher. A rank whose watchdog
-// finds a fault prints it, or leaves that to the supervisor, and has MPI abort all ranks. A rank that still
-// runs two seconds later ends itself.
+// Every rank makes one right after the communicator of all ranks, under any launcher. The first rank whose
+// watchdog finds a fault prints it, or leaves that to the supervisor of run_ranks (launch.h), and has MPI
+// abort all ranks. A rank that still runs two seconds later ends itself.
 class Watchdog {
  public:
   // All ranks call it, once per process. It handles SIGTERM while it lives.
@@ -171,6 +157,7 @@ class Watchdog {
 
   // Names what the next ops belong to.
   void doing(std::string_view label, int step);
+  // begin_op and watched() (rank_executor.h) keep it up to date.
   [[nodiscard]] Progress& progress() { return own().progress; }
 
   // Says that this rank cannot go on (`what` continues "rank 3 (pid 4711) ") and ends all ranks with exit
@@ -190,7 +177,7 @@ class Watchdog {
 
   RankTable table_;
   int own_;
-  bool supervised_;
+  const char* fault_file_;  // if null, this rank prints the fault
   int launcher_pid_;
   RankHealth health_;
   std::vector<char> reserve_;  // freed when memory is short

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/backend.h"
 #include "policies/base/parallel.h"
 #include "sim/execution/reference_ops.h"
 
@@ -36,7 +35,7 @@ Values zeros(const std::vector<Tensor>& tensors) {
 std::vector<double> initial(std::uint64_t seed, const Tensor& tensor, bool bf16) {
   std::vector<float> values(position(tensor.elements()));
   fill_initial(seed, tensor, 0, values);
-  if (bf16) std::transform(values.begin(), values.end(), values.begin(), kernels::rounded_to_bf16);
+  if (bf16) std::transform(values.begin(), values.end(), values.begin(), rounded_to_bf16);
   return {values.begin(), values.end()};
 }
 

@@ -12,12 +12,12 @@
 #include <sstream>
 #include <thread>
 
-#include "kernels/comm/in_process.h"
 #include "policies/base/error.h"
 #include "policies/base/text.h"
+#include "sim/execution/communicators.h"
 #include "sim/execution/dump.h"
+#include "sim/execution/launch.h"
 #include "sim/execution/rank_executor.h"
-#include "sim/execution/staged_communicator.h"
 #include "sim/report/plan_json.h"
 #include "sim/study/read/framework.h"
 #include "sim/study/read/plan_file.h"
@@ -280,7 +280,9 @@ void dump_row(const std::string& folder, const Study& study, const RealRow& row,
 }
 
 bool is_gpu(std::string_view device) {
-  return kernels::backend_kind(device).gpu;
+  for (const kernels::BackendKind& kind : kernels::kBackends)
+    if (kind.name == device) return kind.gpu;
+  return false;
 }
 
 class RealRun {
@@ -419,13 +421,26 @@ void append_rounds(std::vector<RealResult>& results, std::vector<RealResult> mor
 
 namespace {
 
+std::unique_ptr<kernels::Backend> make_backend(const std::string& device) {
+  std::vector<std::string_view> names;
+  for (const kernels::BackendKind& kind : kernels::kBackends) {
+    names.push_back(kind.name);
+    if (kind.name != device) continue;
+    std::string reason;
+    auto backend = kind.make(reason);
+    if (!backend) throw UserError("--device ", device, ": ", reason);
+    return backend;
+  }
+  refuse_name("--device", device, names);
+}
+
 void as_threads(int ranks, const std::string& device, bool turns,
                 const std::function<void(const RealRank&)>& body) {
   kernels::Turn turn;
   kernels::run_in_process(
       ranks,
       [&](kernels::Communicator& world) {
-        const auto backend = kernels::open_backend(device);
+        const auto backend = make_backend(device);
         if (!is_gpu(device)) return body({*backend, world, world, nullptr});
         const auto elements = execution::staged(world, *backend);
         body({*backend, *elements, world, nullptr});
@@ -438,13 +453,16 @@ void as_process(int ranks, const std::string& device, kernels::Communicator& wor
   if (world.size() != ranks)
     throw UserError("the study has ", ranks, " ranks (tensor x context x pipeline x data), but ",
                     world.size(), " processes were started");
-  const auto backend = kernels::open_backend(device);
-  if (!is_gpu(device)) return body({*backend, world, world, &watchdog});
+  const auto backend = make_backend(device);
+  const auto floats = execution::watched(world, watchdog.progress());
+  RealRank rank{*backend, *floats, *floats, &watchdog};
+  if (!is_gpu(device)) return body(rank);
   std::string reason;
   const auto nccl =
       kernels::make_nccl_world(world, backend->element_type() == kernels::ElementType::bf16, reason);
   if (!nccl) throw UserError("--device ", device, ": ", reason);
-  body({*backend, *nccl, world, &watchdog});
+  const auto elements = execution::watched(*nccl, watchdog.progress());
+  body({*backend, *elements, *floats, &watchdog});
 }
 
 // Rank 0 reports an error that all ranks see, and its end ends all. A rank that still runs afterwards is the
@@ -458,12 +476,12 @@ void as_process(int ranks, const std::string& device, kernels::Communicator& wor
 }  // namespace
 
 bool needs_launcher(int ranks, bool turns) {
-  return ranks > 1 && !turns && !kernels::under_launcher();
+  return ranks > 1 && !turns && !execution::under_launcher();
 }
 
 void on_ranks(int ranks, const std::string& device, bool turns, const execution::HealthLimits& limits,
               const std::function<void(const RealRank&)>& body) {
-  if (turns || !kernels::under_launcher()) return as_threads(ranks, device, turns, body);
+  if (turns || !execution::under_launcher()) return as_threads(ranks, device, turns, body);
   std::string reason;
   const auto world = kernels::make_mpi_world(reason);
   if (!world) throw UserError("ranks as processes: ", reason);

@@ -25,14 +25,6 @@ const char* name_of(Stream stream) {
   return kStreamTexts[at(stream)];
 }
 
-bool is_message(OpName op) {
-  constexpr OpName kMessages[] = {OpName::tp_all_gather,     OpName::tp_reduce_scatter, OpName::cp_all_gather,
-                                  OpName::cp_reduce_scatter, OpName::cp_ring_step,      OpName::cp_all_to_all,
-                                  OpName::ep_all_to_all,     OpName::pp_send,           OpName::dp_reduce,
-                                  OpName::dp_all_gather};
-  return std::ranges::find(kMessages, op) != std::end(kMessages);
-}
-
 RunTime run_time(std::span<const Op> ops) {
   RunTime sum;
   for (std::size_t i = 0; i < ops.size(); ++i) {

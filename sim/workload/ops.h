@@ -58,8 +58,6 @@ enum class OpName : std::uint8_t {
 inline constexpr std::size_t kOpNames = at(OpName::optimizer) + 1;
 const char* name_of(OpName op);
 const char* name_of(Stream stream);
-// Whether ranks send each other something in the op.
-bool is_message(OpName op);
 
 struct Op {
   OpName name{};

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "kernels/comm/in_process.h"
 #include "policies/base/error.h"
 #include "sim/execution/executable_step.h"
 #include "sim/study/row/pipeline.h"

@@ -1,9 +1,9 @@
 // Ranks that compute and wait for each other until something happens to them, for test_launch.py.
 //   rank_program launch RANKS MODE [WHO] TOKEN    starts itself on so many ranks
 //   rank_program rank MODE [WHO] TOKEN            is one of them, under any launcher
-// The token only marks the processes. Modes: loop; asleep (joins and does nothing); late (joins after two
-// seconds); memory WHO, hang WHO: that rank runs out of memory or stops going on; user-error WHO: it alone
-// ends with status 2; exit0, exit1, exit2: all end in order, rank 0 with this status.
+// The token only marks the processes. Modes: loop; late (joins after two seconds); memory WHO, hang WHO: that
+// rank runs out of memory or stops going on; user-error WHO: it alone ends with status 2; exit0, exit1,
+// exit2: all end in order, rank 0 with this status.
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -19,6 +19,7 @@
 
 #include "kernels/collectives.h"
 #include "policies/base/error.h"
+#include "sim/execution/communicators.h"
 #include "sim/execution/launch.h"
 #include "sim/execution/rank_health.h"
 
@@ -68,14 +69,12 @@ void misbehave(const Case& what, Watchdog& watchdog) {
 }
 
 int run_rank(const Case& what) {
-  join_run();
-  if (what.mode == "asleep")
-    for (;;) pause();
   std::string reason;
   const auto world = kernels::make_mpi_world(reason);
   if (world == nullptr) throw UserError(reason);
   if (what.mode == "late") std::this_thread::sleep_for(std::chrono::seconds(2));
   Watchdog watchdog(*world, kLimits);
+  const auto calls = watched(*world, watchdog.progress());
   const int steps = what.mode.rfind("exit", 0) == 0 ? 20 : 1'000'000;
   try {
     for (int step = 0; step < steps; ++step) {
@@ -84,7 +83,7 @@ int run_rank(const Case& what) {
       compute();
       if (step == 50 && what.who == world->rank()) misbehave(what, watchdog);
       begin_op(&watchdog.progress(), OpName::tp_all_gather);
-      world->barrier();
+      calls->barrier();
       if (step == 0 && world->rank() == 0) {
         std::puts("ready");
         std::fflush(stdout);
@@ -96,10 +95,8 @@ int run_rank(const Case& what) {
   }
   const bool speaks = world->rank() == 0;
   if (speaks) std::puts("done");
-  const int status = speaks ? what.mode.back() - '0' : 0;
-  if (status == 0) kernels::finish_mpi();
-  leave_run(status);
-  return status;
+  note_end_of_ranks();
+  return speaks ? what.mode.back() - '0' : 0;
 }
 
 }  // namespace

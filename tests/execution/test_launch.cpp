@@ -93,33 +93,38 @@ TEST_CASE("a rank that a signal ended is named with it, and none of mpirun's own
   const std::string log =
       "[vm:19287] [[10153,0],0] ORTE_ERROR_LOG: Data unpack would read past end of buffer in file x\n"
       "[warn] Epoll MOD(1) on fd 28 failed. Old events were 6\n";
-  CHECK(last_words(139 << 8, {}, "", log + signal_banner(12, "11 (Segmentation fault)")) ==
+  CHECK(last_words(139 << 8, "", log + signal_banner(12, "11 (Segmentation fault)")) ==
         "error: rank 12 died: signal 11 (Segmentation fault)\n");
-  CHECK(last_words(137 << 8, {}, "", signal_banner(1, "9 (Killed)") + signal_banner(0, "15 (Terminated)")) ==
+  CHECK(last_words(137 << 8, "", signal_banner(1, "9 (Killed)") + signal_banner(0, "15 (Terminated)")) ==
         "error: rank 1 died: signal 9 (Killed): out of memory?\n");
 }
 
 TEST_CASE("what a rank has found is told, with the signal if mpirun names the same rank") {
   const std::string found = "rank 1 (pid 4711) died, in attention of step 2 of wlb";
   const std::string banner = signal_banner(1, "9 (Killed)");
-  CHECK(last_words(137 << 8, {}, found, banner) ==
-        "error: " + found + ": signal 9 (Killed): out of memory?\n");
-  CHECK(last_words(137 << 8, {}, found, signal_banner(11, "9 (Killed)")) == "error: " + found + "\n");
-  CHECK(last_words(137 << 8, {}, "rank 1 (pid 4711) was stopped", banner) ==
+  CHECK(last_words(137 << 8, found, banner) == "error: " + found + ": signal 9 (Killed): out of memory?\n");
+  CHECK(last_words(137 << 8, found, signal_banner(11, "9 (Killed)")) == "error: " + found + "\n");
+  CHECK(last_words(137 << 8, "rank 1 (pid 4711) was stopped", banner) ==
         "error: rank 1 (pid 4711) was stopped\n");
-  CHECK(last_words(0, {}, "mpirun (pid 3) was stopped", "") == "error: mpirun (pid 3) was stopped\n");
+  CHECK(last_words(0, "mpirun (pid 3) was stopped", "") == "error: mpirun (pid 3) was stopped\n");
 }
 
-TEST_CASE("who ends with a status that it has explained is silent; else mpirun's words are for the user") {
-  const std::string banner =
-      kEdge + "mpirun detected that one or more processes exited with non-zero status\n" + kEdge;
-  CHECK(last_words(0, 0, "", "[warn] Epoll MOD(1) on fd 28 failed.\n").empty());
-  CHECK(last_words(kExited1, 1, "", banner).empty());
-  CHECK(last_words(kExited1, {}, "", "There are not enough slots available in the system\n") ==
+TEST_CASE("a rank's own exit status is told from mpirun's failures, whose words are for the user") {
+  CHECK(last_words(0, "", "[warn] Epoll MOD(1) on fd 28 failed.\n").empty());
+  CHECK(last_words(
+            kExited1, "",
+            kEdge + "mpirun detected that one or more processes exited with non-zero status, thus causing\n" +
+                "the job to be terminated. The first process to do so was:\n" + kEdge)
+            .empty());
+  CHECK(last_words(kExited1, "", "There are not enough slots available in the system\n") ==
         "There are not enough slots available in the system\n"
         "error: the ranks could not be run: mpirun ended with status 1\n");
-  CHECK(last_words(2 << 8, 0, "", banner) ==
-        banner + "error: the ranks could not be run: mpirun ended with status 2\n");
-  CHECK(last_words(0, {}, "", "") == "error: mpirun ended with status 0, and no rank had run to its end\n");
-  CHECK(last_words(kKilled, {}, "", "") == "error: mpirun died: signal 9 (Killed): out of memory?\n");
+  const std::string lost =
+      "[vm:16184] [[21446,0],0] ORTE_ERROR_LOG: Data unpack would read past end of buffer\n";
+  CHECK(last_words(2 << 8, "", lost, true).empty());
+  CHECK(last_words(kExited1, "", lost, false) ==
+        lost + "error: the ranks could not be run: mpirun ended with status 1\n");
+  CHECK(last_words(kExited1, "", lost + "There are not enough slots\n", true) ==
+        lost + "There are not enough slots\nerror: the ranks could not be run: mpirun ended with status 1\n");
+  CHECK(last_words(kKilled, "", "") == "error: mpirun died: signal 9 (Killed): out of memory?\n");
 }

@@ -1,7 +1,6 @@
 // The model of NCCL's order by itself: what hangs there or is taken for another message, and what does not.
 #include <doctest/doctest.h>
 
-#include "kernels/comm/in_process.h"
 #include "tests/execution/nccl_order.h"
 
 using namespace equipoise::testing;

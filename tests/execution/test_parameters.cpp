@@ -5,7 +5,6 @@
 #include <set>
 #include <string>
 
-#include "kernels/backend.h"
 #include "policies/base/error.h"
 #include "sim/execution/parameters.h"
 #include "tests/execution/tiny_model.h"
@@ -108,10 +107,10 @@ TEST_CASE("matrices have mean 0 and variance 1 / columns, norms lie around 1") {
 
 TEST_CASE("rounding to bf16 takes the nearest value, ties to even") {
   // bf16 has 7 bits of fraction: between 1 and 2 its step is 1/128.
-  CHECK(kernels::rounded_to_bf16(1.0F + 1.0F / 256) == 1.0F);               // a tie, even below
-  CHECK(kernels::rounded_to_bf16(1.0F + 3.0F / 256) == 1.0F + 2.0F / 128);  // a tie, even above
-  CHECK(kernels::rounded_to_bf16(1.0F + 0.9F / 128) == 1.0F + 1.0F / 128);
-  CHECK(kernels::rounded_to_bf16(-1.0F - 0.9F / 128) == -1.0F - 1.0F / 128);
+  CHECK(rounded_to_bf16(1.0F + 1.0F / 256) == 1.0F);               // a tie, even below
+  CHECK(rounded_to_bf16(1.0F + 3.0F / 256) == 1.0F + 2.0F / 128);  // a tie, even above
+  CHECK(rounded_to_bf16(1.0F + 0.9F / 128) == 1.0F + 1.0F / 128);
+  CHECK(rounded_to_bf16(-1.0F - 0.9F / 128) == -1.0F - 1.0F / 128);
 }
 
 TEST_CASE("what is no dense LLaMA is refused by name") {

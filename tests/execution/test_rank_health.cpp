@@ -1,10 +1,12 @@
 #include <doctest/doctest.h>
 #include <unistd.h>
 
+#include <array>
 #include <map>
 #include <string>
 
 #include "policies/base/index.h"
+#include "sim/execution/communicators.h"
 #include "sim/execution/rank_health.h"
 
 namespace {
@@ -33,7 +35,7 @@ struct Ranks {
   }
   void beat(int rank) { table.slot(rank).beats.fetch_add(1); }
   void go_on(int rank) { begin_op(&table.slot(rank).progress, OpName::attention); }
-  void wait(int rank) { begin_op(&table.slot(rank).progress, OpName::tp_all_gather); }
+  void wait(int rank, bool waits) { table.slot(rank).progress.waiting = waits ? 1 : 0; }
   // What is found within so many seconds while `alive` beat and `busy` go on (bits by rank); "" if nothing.
   std::string watch(double seconds, int alive, int busy) {
     for (double t = 0; t < seconds; t += 0.5) {
@@ -89,39 +91,22 @@ TEST_CASE("who looks again after a pause of an hour finds nobody silent") {
   CHECK(ranks.watch(5, kAll, kAll).empty());
 }
 
-TEST_CASE("a rank that starts is silent until its watchdog runs, but may die or be stopped") {
-  Ranks ranks;
-  CHECK(ranks.watch(60, 0, 0).empty());
-  states[101] = ProcessState::stopped;
-  CHECK(ranks.watch(1, 0, 0).find("rank 1 (pid 101) was stopped") == 0);
-  states[101] = ProcessState::gone;
-  CHECK(ranks.watch(1, 0, 0).find("rank 1 (pid 101) died") == 0);
-}
-
 TEST_CASE("a rank that computes one op for too long hangs, if all others wait for it") {
   Ranks ranks({10, 20});
   ranks.watch(5, kAll, kAll);
-  ranks.wait(0);
-  ranks.wait(1);
+  ranks.wait(0, true);
+  ranks.wait(1, true);
   CHECK(ranks.watch(19, kAll, 0).empty());
   CHECK(ranks.watch(2, kAll, 0) ==
         "rank 2 (pid 102) hangs: the others wait, and it has not gone on for 20 s, in attention of step 2 of "
         "wlb");
+  ranks.wait(1, false);
   // The second goes on: the third is slow, as a long document may make it.
   CHECK(ranks.watch(60, kAll, 0b010).empty());
 }
 
 TEST_CASE("ranks that all compute one op for long are slow, not wrong") {
   Ranks ranks({10, 20});
-  ranks.watch(5, kAll, kAll);
-  CHECK(ranks.watch(300, kAll, 0).empty());
-}
-
-TEST_CASE("a rank that is in no op may plan for any length of time") {
-  Ranks ranks({10, 20});
-  ranks.watch(5, kAll, kAll);
-  for (const int rank : {0, 1}) ranks.wait(rank);
-  begin_op(&ranks.table.slot(2).progress, Progress::kNoOp);
   CHECK(ranks.watch(300, kAll, 0).empty());
 }
 
@@ -129,7 +114,7 @@ TEST_CASE("all ranks waiting is a fault on one host; else somebody elsewhere may
   for (const bool all_here : {true, false}) {
     Ranks ranks({10, 20}, all_here);
     ranks.watch(5, kAll, kAll);
-    for (int rank = 0; rank < 3; ++rank) ranks.wait(rank);
+    for (int rank = 0; rank < 3; ++rank) ranks.wait(rank, true);
     const std::string found = ranks.watch(30, kAll, 0);
     CHECK((found.find("all ranks wait for each other for 20 s: rank 0 (pid 100)") == 0) == all_here);
     CHECK(found.empty() != all_here);
@@ -138,20 +123,53 @@ TEST_CASE("all ranks waiting is a fault on one host; else somebody elsewhere may
 
 TEST_CASE("of several that find a fault one has the word") {
   const RankTable table(1);
-  CHECK(table.end().claimed == 0);
+  CHECK_FALSE(table.is_ended());
   CHECK(table.claim_end());
   CHECK_FALSE(table.claim_end());
+  CHECK(table.is_ended());
 }
 
-TEST_CASE("a table is reached by its file, and others reach none") {
+TEST_CASE("a table is reached by process and file, and others reach none") {
   const RankTable made(2);
-  const auto reached =
-      RankTable::open("/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(made.file()));
+  const auto reached = RankTable::open(getpid(), made.file());
   REQUIRE(reached);
   CHECK(reached->slots() == 2);
   made.slot(1).step = 42;
   CHECK(reached->slot(1).step == 42);
-  CHECK_FALSE(RankTable::open("/proc/1/fd/4711"));
+  CHECK_FALSE(RankTable::open(1, 4711));
+}
+
+TEST_CASE("a watched communicator waits in calls and computes between them, in groups, too") {
+  kernels::run_in_process(2, [](kernels::Communicator& inner) {
+    Progress progress;
+    const auto world = watched(inner, progress);
+    const auto group = world->split(0, world->rank());
+    CHECK(progress.waiting == 0);
+    std::vector<float> mine{1};
+    std::vector<float> all(2);
+    group->all_gather(mine.data(), all.data(), 1);
+    CHECK(all == std::vector<float>{1, 1});
+    CHECK(progress.waiting == 0);
+    auto pending = world->start_send(mine.data(), 1, 1 - world->rank(), 3);
+    CHECK(progress.waiting == 0);
+    world->receive(all.data(), 1, 1 - world->rank(), 3);
+    pending->wait();
+    CHECK(progress.waiting == 0);
+  });
+}
+
+TEST_CASE("a rank waits in a barrier, and in a patient one for no op") {
+  for (const bool patient : {false, true}) {
+    std::array<Progress, 2> progress;
+    kernels::run_in_process(2, [&](kernels::Communicator& inner) {
+      const auto world = watched(inner, progress[at(inner.rank())]);
+      if (world->rank() == 0) {  // comes late
+        for (int i = 0; i < (patient ? 10 : 2000) && progress[1].waiting == 0; ++i) usleep(10'000);
+        CHECK(progress[1].waiting == (patient ? 0 : 1));
+      }
+      patient ? world->patient_barrier() : world->barrier();
+    });
+  }
 }
 
 TEST_CASE("this process lives, and one that has ended without being asked for is gone") {

@@ -158,7 +158,7 @@ TEST_CASE("rounded weights are those of bf16, and the loss moves a little") {
   const ReferenceModel rounded(tiny_llama(), 5, true);
   for (const std::vector<double>& tensor : rounded.weights())
     for (const double value : tensor)
-      CHECK(static_cast<double>(kernels::rounded_to_bf16(static_cast<float>(value))) == value);
+      CHECK(static_cast<double>(rounded_to_bf16(static_cast<float>(value))) == value);
   const double difference = std::abs(loss(exact, {0, 0, 9, 9}) - loss(rounded, {0, 0, 9, 9}));
   CHECK(difference > 0);
   CHECK(difference < 0.2);

@@ -5,7 +5,6 @@
 #include <limits>
 
 #include "kernels/checks.h"
-#include "kernels/reference/rows.h"
 #include "tests/kernels/ring_check.h"
 #include "tests/kernels/wrapped_backend.h"
 

@@ -5,7 +5,6 @@
 
 #include "kernels/checks.h"
 #include "kernels/collectives.h"
-#include "kernels/comm/in_process.h"
 
 using namespace equipoise::kernels;
 

@@ -6,7 +6,6 @@
 
 #include "kernels/checks.h"
 #include "kernels/random_inputs.h"
-#include "kernels/reference/rows.h"
 #include "tests/kernels/ring_check.h"
 
 using namespace equipoise;

@@ -2,7 +2,6 @@
 #include <doctest/doctest.h>
 
 #include "kernels/checks.h"
-#include "kernels/reference/rows.h"
 #include "tests/kernels/ring_check.h"
 
 using namespace equipoise::kernels;

@@ -4,7 +4,6 @@
 #include "kernels/checks.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/random_inputs.h"
-#include "kernels/reference/rows.h"
 
 using namespace equipoise;
 using namespace equipoise::kernels;

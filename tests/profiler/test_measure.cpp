@@ -13,7 +13,6 @@
 
 #include "kernels/checks.h"
 #include "kernels/ops.h"
-#include "kernels/reference/rows.h"
 #include "policies/base/error.h"
 #include "policies/base/random.h"
 #include "profiler/measure/points.h"
@@ -163,27 +162,26 @@ TEST_CASE("a GPU that long products hold below its peak clock is measured at the
 }
 
 TEST_CASE("points that fail are gone round by a resumed run, and so is one that ended the program") {
-  const std::string path = temporary("equipoise_failures");
-  const auto open = [&](bool resume) { return Journal(path, resume, "cuda: test"); };
+  const std::string out = temporary("equipoise_failures");
   {
-    Journal journal = open(false);
-    journal.fail("attention forward 64/1/1 5:5", "no engine\nfor this");
-    journal.begin("gemm 1x1x1NN");
-    journal.add(sample_line({GemmPoint{{1, 1, 1}, ""}, {}}, {}, {}, "gemm 1x1x1NN"));
-    journal.begin("gemm 2x2x2NN");  // and no more: the program died
+    Failures failures(out, false);
+    failures.add("attention forward 64/1/1 5:5", "no engine\nfor this");
+    failures.begin("gemm 1x1x1NN");
+    failures.end();
+    failures.begin("gemm 2x2x2NN");  // and no end: the program died
   }
-  for (int times = 0; times < 2; ++times) {  // the second time from what the first has kept
-    const Journal resumed = open(true);
-    CHECK(resumed.failed("attention forward 64/1/1 5:5"));
-    CHECK(resumed.failed("gemm 2x2x2NN"));
-    CHECK_FALSE(resumed.failed("gemm 1x1x1NN"));
-    CHECK(resumed.size() == 1);
-  }
-  CHECK(samples_of_journal(path).at("gemm").size() == 1);
-  { std::ofstream(path, std::ios::app) << "{\"key\": \"gemm 3x3"; }  // as after a power cut
-  open(true).fail("gemm 4x4x4NN", "no engine");
-  CHECK(open(true).failed("gemm 4x4x4NN"));
-  CHECK_FALSE(open(false).failed("gemm 4x4x4NN"));
+  const Failures resumed(out, true);
+  CHECK(resumed.size() == 2);
+  CHECK(resumed.has("attention forward 64/1/1 5:5"));
+  CHECK(resumed.has("gemm 2x2x2NN"));
+  CHECK_FALSE(resumed.has("gemm 1x1x1NN"));
+  CHECK(Failures(out, true).size() == 2);                           // read again from the file alone
+  { std::ofstream(out + ".failed", std::ios::app) << "gemm 3x3"; }  // as after a power cut
+  Failures(out, true).add("gemm 4x4x4NN", "no engine");
+  CHECK(Failures(out, true).has("gemm 4x4x4NN"));
+  CHECK(Failures(out, true).size() == 3);
+  CHECK(Failures(out, false).size() == 0);
+  CHECK_FALSE(std::filesystem::exists(out + ".failed"));
 }
 
 TEST_CASE("every point names the checks that it depends on, as the checkers call them") {
@@ -517,6 +515,6 @@ TEST_CASE("a device that is not there is the user's error") {
   options.device = "tpu";
   std::ostringstream log;
   const std::atomic<bool> go{false};
-  CHECK_THROWS_WITH_AS(run_session(options, log, go),
-                       "--device: unknown name \"tpu\", did you mean \"cpu\"? (known: cpu, cuda)", UserError);
+  CHECK_THROWS_WITH_AS(run_session(options, log, go), "--device: expected cpu or cuda, found 'tpu'",
+                       UserError);
 }

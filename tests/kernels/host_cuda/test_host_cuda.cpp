@@ -10,7 +10,6 @@
 
 #include "kernels/checks.h"
 #include "kernels/cuda/ops.h"
-#include "kernels/reference/rows.h"
 #include "tests/kernels/host_cuda/launch.h"
 
 using namespace equipoise::kernels;
