@@ -236,6 +236,15 @@ void print_search(const TuneReport& report, Format format, std::ostream& out) {
     out << tune_csv(report);
 }
 
+// The command that compares the rows of best.json as the search did, where the bound is not what `study` has.
+void print_next(const std::string& folder, const SearchOptions& search, std::ostream& out) {
+  if (search.order_delay() == StudyResult().max_delay) return;
+  const std::string best = (std::filesystem::path(folder) / "best.json").string();
+  out << "Next, `equipoise study " << printable(best) << " --max-delay "
+      << formatted("%g", search.order_delay())
+      << "` compares the rows of best.json with the same bound on the delay.\n";
+}
+
 // Keeps the journal of an earlier search next to the new one, since it may have taken hours.
 void set_aside(const std::string& journal, std::ostream& log) {
   if (!has_whole_line(journal)) return;
@@ -335,6 +344,8 @@ int report_search(const TuneJob& job, const SearchResult& found, const std::stri
   line.show("");
   if (!folder.empty()) write_results(folder, report);
   print_search(report, how.format, out);
+  if (how.format == Format::table && !folder.empty() && !places.ranking.empty())
+    print_next(folder, options, out);
   return found.interrupted || report.cut_short ? kInterrupted : 0;
 }
 

@@ -8,6 +8,7 @@
 #include "policies/base/csv.h"
 #include "policies/base/index.h"
 #include "policies/base/text.h"
+#include "sim/framework/framework_runs.h"
 #include "sim/report/study_table.h"
 #include "sim/report/summary_json.h"
 #include "sim/report/verdict.h"
@@ -188,6 +189,16 @@ json tried_json(const Tried& tried) {
   return node;
 }
 
+// " that megatron runs in the order of the data": what the winner is the fastest of, where faster candidates
+// were passed over; else empty. What another preset than a framework runs is not said.
+std::string claim_text(const TuneReport& report) {
+  if (report.places.faster.empty()) return "";
+  const std::string& framework = report.baseline.study.framework.preset.name;
+  const Claim claim = report.found.tried[report.found.ranking.front()].trial.claim;
+  return (framework_runs(framework) != nullptr ? " that " + framework + " runs" : "") +
+         (claim == Claim::fastest ? " in the order of the data" : "");
+}
+
 }  // namespace
 
 std::string counts_text(const SearchResult& found) {
@@ -229,20 +240,18 @@ std::string halving_text(const SearchResult& found) {
 
 std::string reach_text(const TuneReport& report) {
   const SearchResult& found = report.found;
-  if (!report.places.faster.empty())
-    return concatenated("the fastest ", found.complete() ? "" : "tried ", "that ",
-                        report.baseline.study.framework.preset.name, " runs in the order of the data");
+  if (const std::string claim = claim_text(report); !claim.empty())
+    return concatenated("the fastest", found.complete() ? "" : " tried", claim);
   const std::string tried = grouped(static_cast<std::int64_t>(found.tried.size())) + " tried, of ";
   return "the fastest of " + (found.complete() ? "" : tried) + counted(found.candidates, "candidate");
 }
 
 std::string end_text(const TuneReport& report) {
   const SearchResult& found = report.found;
+  const std::string claim = claim_text(report);
   const std::string text =
-      found.complete()
-          ? concatenated(
-                "No ", report.places.faster.empty() ? "" : "other ",
-                "candidate of the space is faster than the first: every one was run or proven slower.")
+      found.complete() ? concatenated("No candidate", claim.empty() ? " of the space" : claim,
+                                      " is faster than the first: every one was run or proven slower.")
       : found.interrupted
           ? "Interrupted: the search is not finished; --resume after tune --out goes on with it."
       : found.timed_out

@@ -28,7 +28,7 @@ struct TuneReport {
 // One line about the ends of all candidates.
 std::string counts_text(const SearchResult& found);
 // "the fastest of 1,234 candidates", or of those that were tried, if not all were decided; "the fastest that
-// megatron runs in the order of the data", if faster ones were passed over.
+// megatron runs in the order of the data", by the winner's claim, if faster ones were passed over.
 std::string reach_text(const TuneReport& report);
 // "wlb on TP 8, CP 2, PP 4, DP 1: 870 tokens/s/GPU", as the search found it.
 std::string found_text(const TuneReport& report, const Place& place);

@@ -27,6 +27,9 @@ class Tune(Case):
     def search(self, *arguments, space=SPACE, study=STUDY):
         return self.ok("tune", self.write("study.json", study), "--space", self.write("space.json", space), "--quiet", *arguments)
 
+    def title_of(self, out):
+        return re.search(r"<h1[^>]*>(.*?)</h1>", (out / "report.html").read_text(), re.DOTALL).group(1)
+
     def test_best_json_is_reproduced_by_study(self):
         out = self.folder / "out"
         text = self.search("--out", out)
@@ -226,8 +229,8 @@ class Tune(Case):
         said = re.search(r"\nFastest: (.*)\n", text).group(1)
         self.assertTrue(said.startswith(f"{winner['label']} on TP "), said)
         self.assertRegex(said, r" Faster than it, but megatron does not run them: equipoise on .* \d\.\d\dx \(CP degrees by micro-batch\)\.")
-        self.assertIn("No other candidate of the space is faster than the first", text)
-        self.assertIn(" is the fastest that megatron runs in the order of the data: ", re.search(r"<h1[^>]*>(.*?)</h1>", (out / "report.html").read_text(), re.DOTALL).group(1))
+        self.assertIn("\nNo candidate that megatron runs in the order of the data is faster than the first: every one was run or proven slower.\n", text)
+        self.assertIn(" is the fastest that megatron runs in the order of the data: ", self.title_of(out))
         self.assertEqual(json.loads((out / "best.json").read_text())["export_row"], winner["label"])
         again = json.loads(self.ok("study", out / "best.json", "--format", "json", "--quiet"))["comparison"]
         self.assertEqual(again["fastest"], winner["label"])
@@ -240,6 +243,47 @@ class Tune(Case):
             self.assertEqual({row["layout"]["parallel.context_comm"] for row in found["ranking"]}, forms)
             for row in found["faster"]:
                 self.assertIn("context parallelism by ", row["reason"])
+
+    LONG = {**STUDY, "batch": {**STUDY["batch"], "steps": 40}}
+    DELAYS = {"name": "wlb", "queues": 4, "shard": "adaptive"}  # by 1.21 iterations on the mean of 40 steps
+
+    def test_the_winner_is_called_what_it_is(self):
+        """By its claim, where faster candidates were passed over; no preset without a framework runs anything."""
+        found = {
+            ("megatron", "equipoise"): ("that megatron runs", "fastest_any_delay"),
+            ("megatron", "plain"): ("that megatron runs in the order of the data", "fastest"),
+            ("none", "plain"): ("in the order of the data", "fastest"),
+        }
+        out = self.folder / "out"
+        for (framework, other), (claim, key) in found.items():
+            space = {"parallel.context": [1, 2], "policies": [self.DELAYS, other]}
+            text = self.search("--out", out, space=space, study=dict(self.LONG, framework=framework))
+            result = json.loads((out / "tune.json").read_text())
+            self.assertEqual(len(result["faster"]), 1)
+            self.assertEqual(result["ranking"][0]["metrics"]["token_delay_mean"] > 1, key == "fastest_any_delay")
+            self.assertIn(f" is the fastest {claim}: ", self.title_of(out))
+            self.assertIn(f"\nNo candidate {claim} is faster than the first: every one was run or proven slower.\n", text)
+        # The framework runs none, so that no faster one is passed over.
+        text = self.search("--out", out, space={"parallel.context": [1, 2], "policies": ["equipoise"]})
+        self.assertIn(" is the fastest of 2 candidates: ", self.title_of(out))
+        self.assertIn("\nNo candidate of the space is faster than the first: ", text)
+
+    def test_study_compares_best_json_with_the_bound_of_the_search(self):
+        out = self.folder / "out"
+        space = {"parallel.context": [1, 2], "policies": ["plain-4d", self.DELAYS]}
+        study = dict(self.LONG, policies=["plain-4d"])
+        said = f"\nNext, `equipoise study {out / 'best.json'} --max-delay "
+        for bound, names in (("5", True), ("0.5,9", True), ("1", False), (None, False)):
+            bounds = ["--max-delay", bound] if bound else []
+            text = self.search("--out", out, *bounds, space=space, study=study)
+            self.assertEqual("\nNext, " in text, names, bound)
+            command = [text.split(said)[1].split("`")[0]] if names else []
+            self.assertEqual(command, [bound.split(",")[0]] if names else [])
+            winner = json.loads((out / "tune.json").read_text())["ranking"][0]["label"]
+            self.assertEqual(winner, "wlb, queues 4, adaptive" if bound == "5" else "plain-4d")
+            again = self.ok("study", out / "best.json", "--format", "json", "--quiet", *(["--max-delay", *command] if names else []))
+            self.assertEqual(json.loads(again)["comparison"]["fastest"], winner)
+        self.assertNotIn("Next, ", self.search("--max-delay", 5, space=space, study=study))
 
     def test_a_search_that_ended_early_says_what_it_is_the_best_of(self):
         out = self.folder / "early"

@@ -257,6 +257,9 @@ TEST_CASE("the winner is the fastest that the framework runs, pruned or not, and
   const std::string said = joined_texts({fastest_line(report)}, "");
   CHECK(said.starts_with(candidate_text(c.candidates, places.ranking[0].point)));
   CHECK(said.find(" Faster than it, but megatron does not run them: ") != std::string::npos);
+  CHECK(reach_text(report) == "the fastest that megatron runs in the order of the data");
+  CHECK(end_text(report).starts_with(
+      "No candidate that megatron runs in the order of the data is faster than the first"));
   const json table = tune_json(report);
   CHECK(table["ranking"].size() == 10);
   CHECK(table["faster"].size() == faster.size());
