@@ -190,12 +190,18 @@ void MicroBatchCoster::cost_mixer(Mixer mixer, const MicroBatch& micro_batch, in
          passes_.backward.under.size() == exchanges_.backward.size() * at(context));
 }
 
+// Every rank of the group takes part.
+void MicroBatchCoster::exchange(const ContextForm& form, const ContextCase& of, const ContextGroup& group,
+                                RangeUse& use) {
+  RangeUse of_rank;
+  add_exchanges(form, costs_, of.tokens, group, exchanges_, of_rank);
+  use.add(of_rank, of.context);
+}
+
 void MicroBatchCoster::cost_attention(const ContextCase& of, Mixer mixer, RangeUse& use,
                                       MicroBatchCost& out) {
   const ContextForm& form = context_form(costs_);
-  if (of.context > 1)
-    add_exchanges(form, costs_, of.tokens, context_group(costs_, of.context, out.pool.get()), exchanges_,
-                  use);
+  if (of.context > 1) exchange(form, of, context_group(costs_, of.context, out.pool.get()), use);
   const bool alone = exchanges_.forward.empty();
   (alone ? attend_alone : form.attend)(of, passes_, use);
   take_evened(out.evened, passes_, exchanges_);
@@ -210,8 +216,7 @@ void MicroBatchCoster::cost_attention(const ContextCase& of, Mixer mixer, RangeU
 
 void MicroBatchCoster::cost_recurrence(const ContextCase& of, Mixer mixer, RangeUse& use,
                                        MicroBatchCost& out) {
-  if (of.context > 1)
-    add_exchanges(kRecurrenceForm, costs_, of.tokens, context_group(costs_, of.context), exchanges_, use);
+  if (of.context > 1) exchange(kRecurrenceForm, of, context_group(costs_, of.context), use);
   ContextPasses own;
   kRecurrenceForm.attend(of, own, use);
   out.attention_forward[at(Mixer::recurrence)] = own.forward.busy;
@@ -554,7 +559,11 @@ void MicroBatchCoster::build_ends(MicroBatchCost& out) {
     const std::int64_t tokens = out.sharding.rank_tokens[r];
     const EndWork& work = end_work(tokens);
     // Most ranks hold the same number of tokens, so their prediction is made once.
-    if (r == 0 || tokens != out.sharding.rank_tokens[r - 1]) out.use += work.use;
+    if (r == 0 || tokens != out.sharding.rank_tokens[r - 1]) {
+      std::size_t end = r;
+      while (end < c && out.sharding.rank_tokens[end] == tokens) ++end;
+      out.use.add(work.use, static_cast<double>(end - r));
+    }
     for (std::size_t e = 0; e < ends.size(); ++e) {
       ends[e]->total[r] = work.times[e].total;
       ends[e]->compute[r] = work.times[e].busy[kCompute];

@@ -149,6 +149,7 @@ class MicroBatchCoster {
   void cost_sharded(const MicroBatch& micro_batch, int context, MicroBatchCost& out);
   // The exchanges of a layer with the mixer and its work between them: of attention, then of a recurrence.
   void cost_mixer(Mixer mixer, const MicroBatch& micro_batch, int context, MicroBatchCost& out);
+  void exchange(const ContextForm& form, const ContextCase& of, const ContextGroup& group, RangeUse& use);
   void cost_attention(const ContextCase& of, Mixer mixer, RangeUse& use, MicroBatchCost& out);
   void cost_recurrence(const ContextCase& of, Mixer mixer, RangeUse& use, MicroBatchCost& out);
   const LocalWork& local_work(LayerKind kind, const Held& held, const ExpertArrivals& arriving);

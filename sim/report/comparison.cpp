@@ -301,7 +301,9 @@ ordered_json comparison_json(const SavedResult& before, const SavedResult& after
     for (const char* key : {"step_seconds", "tokens_per_second_per_gpu", "speedup", "peak_memory_bytes"})
       node[key] = metrics.at(key);
     node["pack_ms"] = row->pack_ms > 0 ? json(row->pack_ms) : json(nullptr);
-    node["beyond_samples_share"] = beyond_samples_share(row->use);
+    // Results of before kernel times were kept have none.
+    node["beyond_samples_share"] =
+        row->use.seconds > 0 ? json(beyond_samples_share(row->use)) : json(nullptr);
     node["notes"] = json(row->notes);
     return node;
   };

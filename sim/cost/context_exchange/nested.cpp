@@ -84,7 +84,9 @@ void attend_nested(const ContextCase& of, ContextPasses& out, RangeUse& use) {
   merge_inner_ranks(of.sharding, inner, merged);
   const ContextCase across{of.costs,  of.attention,       of.micro_batch, merged,
                            of.tokens, of.context / inner, of.window,      inner};
-  kAcross.attend(across, passes, use);
+  RangeUse of_outer;  // the ranks of an inner group make the same calls
+  kAcross.attend(across, passes, of_outer);
+  use.add(of_outer, inner);
   spread(passes.forward, inner, out.forward);
   spread(passes.backward, inner, out.backward);
 }

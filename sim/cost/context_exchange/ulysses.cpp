@@ -46,7 +46,10 @@ void attend_with_share(const ContextCase& of, ContextPasses& out, RangeUse& use)
   out.backward.reset(of.context, 2);
   thread_local Sharding merged;
   merge_inner_ranks(of.sharding, of.context, merged);
-  const AttentionTimes all = of.attention.times(merged.segments, merged.pieces, of.window, of.context, use);
+  RangeUse of_rank;  // all ranks make the same call
+  const AttentionTimes all =
+      of.attention.times(merged.segments, merged.pieces, of.window, of.context, of_rank);
+  use.add(of_rank, of.context);
   for (std::size_t r = 0; r < at(of.context); ++r) {
     out.forward.add_run(1, r, all.forward);
     out.backward.add_run(1, r, of.backward(all));
