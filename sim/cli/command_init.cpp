@@ -22,7 +22,7 @@ int run_init_command(const InitOptions& options, std::ostream& out, std::ostream
     out << text;
   else
     write_file_atomically(options.out, text);
-  log << text_of(job.fits) << '\n' << text_of(assumed_of(options.job, job.file)) << '\n';
+  log << text_of(job.fits) << '\n' << text_of(assumed_of(options.job, {}, job.file)) << '\n';
   return 0;
 }
 

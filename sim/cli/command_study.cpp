@@ -72,7 +72,9 @@ std::optional<AskedStudy> asked_job(const StudyOptions& options, const RunStudyO
   (options.format == Format::table ? out : log) << text_of(job.fits) << '\n';
   nlohmann::json file = job.file;
   set_study_keys(file, options.set);
-  log << text_of(assumed_of(options.job, file)) << '\n';
+  std::vector<std::string> said = options.set;
+  said.insert(said.end(), options.sweep.begin(), options.sweep.end());
+  log << text_of(assumed_of(options.job, said, file)) << '\n';
   if (job.has_layout) return AskedStudy{std::move(job.file), kJobName, options.set, options.sweep};
   if (options.format == Format::json)
     out << nlohmann::json{{"schema", "equipoise.job/1"}, {"fits", false}, {"note", text_of(job.fits)}}.dump(2)

@@ -136,25 +136,34 @@ std::string profile_of(const std::string& gpu) {
   return *found;
 }
 
-Note assumed_of(const JobOptions& job, const json& file) {
+Note assumed_of(const JobOptions& job, std::span<const std::string> assignments, const json& file) {
   const Study study = parse_case(file, kJobName);
   const Profile profile = Profile::load(study.cluster.profile);
-  Notes trace, framework, network;
-  if (job.trace.empty()) trace.push_back({"trace_assumed", "", {{"trace", std::string(kDefaultTrace)}}});
+  Notes parts;
+  // Unless an assignment is to the key, to an object that has it, or to a key inside it.
+  const auto add = [&](const std::string& key, Note part) {
+    const auto says = [&](const std::string& assignment) {
+      const std::string said = assignment.substr(0, assignment.find('='));
+      return (said + '.').starts_with(key + '.') || (key + '.').starts_with(said + '.');
+    };
+    if (std::ranges::none_of(assignments, says)) parts.push_back(std::move(part));
+  };
+  const auto sequences = study.batch.sequences_per_step, window = study.batch.context_window;
+  if (job.trace.empty()) add("trace", {"trace_assumed", "", {{"trace", std::string(kDefaultTrace)}}});
+  add("batch.sequences_per_step", {"sequences_assumed", "", {{"sequences", sequences}}});
+  if (job.window == JobOptions{}.window)
+    add("batch.context_window", {"window_assumed", "", {{"window", window}}});
   if (job.framework.empty())
-    framework.push_back({"framework_assumed", "", {{"framework", study.framework.preset.name}}});
+    add("framework", {"framework_assumed", "", {{"framework", study.framework.preset.name}}});
+  add("parallel.zero", {"zero_assumed", "", {{"zero", study.layout.zero}}});
+  add("precision",
+      {"precision_assumed", "", {{"precision", std::string(kPrecisionNames[at(study.layout.precision)])}}});
   if (const double nic = nic_GBps(study.cluster, profile);
       nic > 0 && study.layout.gpus() > gpus_per_node(study.cluster, profile))
-    network.push_back({"network_assumed", "", {{"GBps", nic}}});
-  return {"job_assumes",
-          "",
-          {{"trace", trace},
-           {"sequences", study.batch.sequences_per_step},
-           {"window", study.batch.context_window},
-           {"framework", framework},
-           {"zero", study.layout.zero},
-           {"precision", std::string(kPrecisionNames[at(study.layout.precision)])},
-           {"network", network}}};
+    add("cluster.network.nic_GBps", {"network_assumed", "", {{"GBps", nic}}});
+  const Training& training = study.model.training;
+  if (training.frozen == 0 && training.frozen_layers == 0) add("frozen", {"weights_assumed", "", {}});
+  return {"job_assumes", "", {{"parts", parts}}};
 }
 
 std::vector<std::string> words_of(const JobOptions& job) {

@@ -5,6 +5,7 @@
 #include <iosfwd>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -41,7 +42,8 @@ struct JobStudy {
 };
 // Throws UserError, which names the option, and Interrupted.
 JobStudy study_of_job(const JobOptions& job, const RunStudyOptions& options);
-// What decides and what no option of the job says. `file`: its study with the user's --set.
-Note assumed_of(const JobOptions& job, const nlohmann::json& file);
+// What decides and what no option of the job says. `file`: its study with the assignments of --set, and
+// `assignments` has those of --sweep, too.
+Note assumed_of(const JobOptions& job, std::span<const std::string> assignments, const nlohmann::json& file);
 
 }  // namespace equipoise

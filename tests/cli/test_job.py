@@ -38,10 +38,14 @@ class Job(Case):
 
     def test_what_was_not_said_is_named_and_nothing_else(self):
         two = run("study", *JOB[:2], "--gpus", 16, *JOB[4:], "--set", "batch.steps=2").stderr
-        self.assertIn("Not said, so assumed: documents of mixed, 512 windows of 8,192 tokens per step, framework megatron, ZeRO 1, bf16, "
+        self.assertIn("Not said, so assumed: documents of mixed, 512 windows per step, framework megatron, ZeRO 1, bf16, "
                       "50 GB/s per GPU between nodes, all weights trained.", two)
         typed = run("study", *JOB, "--framework", "fsdp", "--trace", "mixed", "--set", "batch.steps=2", "--set", "precision=fp8").stderr
-        self.assertRegex(typed, r"Not said, so assumed: [\d,]+ windows of 8,192 tokens per step, ZeRO 3, fp8, all weights trained\.")
+        self.assertRegex(typed, r"Not said, so assumed: [\d,]+ windows per step, ZeRO 3, all weights trained\.")
+        set_to = ["--set", 'trace={"uniform": 8192}', "--set", "batch.steps=2", "--set", "batch.sequences_per_step=64",
+                  "--set", "parallel.zero=2", "--sweep", "cluster.network.nic_GBps=25,50"]
+        said = run("study", *JOB[:2], "--gpus", 16, *JOB[4:], *set_to).stderr
+        self.assertIn("Not said, so assumed: framework megatron, bf16, all weights trained.", said)
 
     def test_the_baseline_is_what_the_framework_does(self):
         options = [*JOB[:-2], "--set", "batch.steps=2", "--format", "json", "--quiet"]
