@@ -158,13 +158,26 @@ class Lines {
     return lines;
   }
 
+  // Before words that say what to do the text ends with a clause: a half one would be read on into them.
   void cut(Part& part, std::size_t lines) {
     while (part.lines.size() > lines && !part.words.empty()) {
-      part.words.pop_back();
+      part.advice.empty() ? part.words.pop_back() : drop_clause(part.words);
       std::vector<std::string> shown = part.words;
       shown.emplace_back(part.advice.empty() ? "..." : "...;");
       part.lines = wrapped(joined_words(shown, part.advice), columns_);
     }
+  }
+
+  // Removes what follows the last comma, colon or opening bracket; the last word where there is none.
+  static void drop_clause(std::vector<std::string>& words) {
+    const auto ends_clause = [](const std::string& word) {
+      return word.ends_with(',') || word.ends_with(':');
+    };
+    std::size_t end = words.size() - 1;
+    while (end > 0 && !words[end].starts_with('(') && !ends_clause(words[end - 1])) --end;
+    if (end == 0) return words.pop_back();
+    words.resize(end);
+    if (ends_clause(words.back())) words.back().pop_back();
   }
 
   std::size_t columns_;
