@@ -7,7 +7,8 @@ EQUIPOISE_PUBLIC_DATA names a folder with step_times/*.csv; without it the test 
 presets reach: by kind (published_errors.py) the mean absolute error over benchmarks, the standard error of that mean, and the number
 of benchmarks. The first row of each group is predicted, since the rows of a group are nearly one error. A kind of four benchmarks
 and more may become worse by one point, or by its standard error where that is more. --update refuses what is worse than that, and
-writes the smaller of both errors, so that small steps do not add up. Whoever accepts more has to write it into the file by hand.
+writes the smaller of both errors with its own standard error, so that small steps do not add up. Whoever accepts more has to write it
+into the file by hand.
 
 A fit sees rows of its own kind, so that these are in sample; the table is about all others.
 """
@@ -68,7 +69,8 @@ def worse(stated, found):
 
 
 def kept(was, now):
-    return now if was is None or now["mean_abs_error"] <= was["mean_abs_error"] else {**now, "mean_abs_error": was["mean_abs_error"]}
+    """What to state. The old error keeps its old standard error, since a larger one would allow more."""
+    return now if was is None or now["mean_abs_error"] <= was["mean_abs_error"] else {**was, "benchmarks": now["benchmarks"]}
 
 
 def main():

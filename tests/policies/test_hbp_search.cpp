@@ -170,8 +170,8 @@ TEST_CASE("algorithm-1 alone takes its own groups, be they slower than others") 
   CHECK(slower > 0);
 }
 
-// Of documents up to 1,024 tokens, and of few short ones: these fit into packs of every length, so that a
-// long pack that more room allows looks fast and leaves most of the last iteration empty.
+// The documents have up to 1,024 tokens, or are few and short. Few short ones fit into packs of every length,
+// so that a long pack that more room allows looks fast and leaves most of the last iteration empty.
 TEST_CASE("more room is never slower") {
   for (std::uint64_t seed = 0; seed < 40; ++seed)
     for (const double fixed : {0.0, 50.0, 2000.0}) {
