@@ -28,7 +28,7 @@ CpGrid CpGrid::of(const PackOptions& options) {
   const std::int64_t most = own.max_degree > 0 ? std::min<std::int64_t>(own.max_degree, gpus) : gpus;
   const std::vector<int>& of_heads = own.of_heads;
   const auto heads_allow = [&](int degree) {
-    return of_heads.empty() || std::ranges::binary_search(of_heads, degree);
+    return of_heads.empty() || std::binary_search(of_heads.begin(), of_heads.end(), degree);
   };
   grid.max_degree = static_cast<int>(std::bit_floor(static_cast<std::uint64_t>(most)));
   while (grid.max_degree > 1 && !heads_allow(grid.max_degree)) grid.max_degree /= 2;
