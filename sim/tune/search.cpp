@@ -229,7 +229,7 @@ std::optional<Trial> Search::known_trial(std::size_t n, Point point, const Trial
 
 void Search::show_progress() {
   if (!options_.progress) return;
-  const auto winner = std::ranges::find_if_not(best_, &std::vector<double>::empty);
+  const auto winner = std::ranges::find_if(best_, [](const auto& best) { return !best.empty(); });
   options_.progress(static_cast<std::int64_t>(result_.tried.size()) + being_tried_,
                     std::min(options_.budget, result_.candidates - result_.too_large - result_.bounded),
                     winner == best_.end() ? 0 : winner->front());
@@ -688,8 +688,8 @@ void Search::run_best_of_few(const std::atomic<bool>* stop) {
       ran.emplace_back(result_.tried[place].trial.claim, seconds, place);
   std::ranges::sort(ran);
   const auto has_one = [&](Claim claim) {
-    return std::ranges::any_of(best_.begin(), best_.begin() + static_cast<std::ptrdiff_t>(claim) + 1,
-                               [](const std::vector<double>& best) { return !best.empty(); });
+    return std::any_of(best_.begin(), best_.begin() + static_cast<std::ptrdiff_t>(claim) + 1,
+                       [](const std::vector<double>& best) { return !best.empty(); });
   };
   if (ran.empty() || has_one(std::get<Claim>(ran.front()))) return;
   in_order_ = false;
