@@ -263,7 +263,7 @@ async function findLayout() {
 // begin(label, done, all) is called before each, draw(done) now and then.
 async function runRows({ rows, baseline }, number, place, begin, draw) {
   const order = rows.map((row, i) => i).sort((a, b) => (rows[b].label === baseline) - (rows[a].label === baseline) || rows[a].slow - rows[b].slow || a - b);
-  let drawn = performance.now();
+  let drawn = -Infinity;  // the first row at once
   $("progress").hidden = false;
   for (const [done, i] of order.entries()) {
     begin(rows[i].label, done, order.length);

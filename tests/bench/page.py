@@ -39,7 +39,7 @@ def seconds_of(browser, file, number):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("page", nargs="?", default=ROOT / "dist/equipoise.html")
-    parser.add_argument("--times", type=int, default=5)
+    parser.add_argument("--times", type=int, default=3)
     given = parser.parse_args()
     browser = Browser()
     try:
