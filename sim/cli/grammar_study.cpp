@@ -104,7 +104,8 @@ void add_job_options(CLI::App& command, JobOptions& job) {
   of_job(command.add_option(
       "--trace", job.trace,
       "Document lengths: a file, a shipped trace or a distribution; the shipped mixture by default"));
-  of_job(command.add_option("--window", job.window, "Tokens of a window")->capture_default_str());
+  of_job(command.add_option("--window", job.window,
+                            concatenated("Tokens of a window; ", kDefaultWindow, " by default")));
   of_job(command.add_option(
       "--framework", job.framework,
       "Preset (`list frameworks`); megatron by default, megatron-eager for a model with experts"));

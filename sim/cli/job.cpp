@@ -151,8 +151,7 @@ Note assumed_of(const JobOptions& job, std::span<const std::string> assignments,
   const auto sequences = study.batch.sequences_per_step, window = study.batch.context_window;
   if (job.trace.empty()) add("trace", {"trace_assumed", "", {{"trace", std::string(kDefaultTrace)}}});
   add("batch.sequences_per_step", {"sequences_assumed", "", {{"sequences", sequences}}});
-  if (job.window == JobOptions{}.window)
-    add("batch.context_window", {"window_assumed", "", {{"window", window}}});
+  if (job.window.empty()) add("batch.context_window", {"window_assumed", "", {{"window", window}}});
   if (job.framework.empty())
     add("framework", {"framework_assumed", "", {{"framework", study.framework.preset.name}}});
   add("parallel.zero", {"zero_assumed", "", {{"zero", study.layout.zero}}});
@@ -184,7 +183,7 @@ std::vector<std::string> words_of(const JobOptions& job) {
 
 JobStudy study_of_job(const JobOptions& job, const RunStudyOptions& options) {
   if (job.gpus < 1) throw UserError("--gpus: expected how many GPUs the job has, with --model; found none");
-  const std::int64_t window = parse_length(job.window, "--window");
+  const std::int64_t window = parse_length(job.window.empty() ? kDefaultWindow : job.window, "--window");
   JobStudy made;
   json& file = made.file;
   file["trace"] = trace_of(job.trace);

@@ -14,12 +14,14 @@
 
 namespace equipoise {
 
+inline constexpr const char* kDefaultWindow = "32K";
+
 struct JobOptions {
   std::string model;  // built in, or the path of a config.json; if empty there is a study file
   std::int64_t gpus = 0;
   std::string gpu = "h100";  // a profile's name, or the beginning of one
   std::string trace;         // a file, a shipped trace or a distribution; the shipped mixture if empty
-  std::string window = "32K";
+  std::string window;        // tokens; kDefaultWindow if empty
   std::string framework;              // if empty, Megatron's preset for the model
   std::vector<std::string> policies;  // if empty, one policy from each paper, and equipoise
 };

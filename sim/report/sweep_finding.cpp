@@ -71,7 +71,7 @@ std::string range_text(double low, double high, int digits) {
   return (a == b ? a : a + " to " + b) + " %";
 }
 
-// "CP 4 costs 31 to 41 % a GPU against CP 1".
+// "CP 4 costs 31 to 41 % a GPU against 1".
 std::string effect_text(const KeyName& key, const Effect& effect) {
   const int digits = effect.size() < 0.1 ? 1 : 0;
   const std::string subject = key.name + " " + effect.value + key.unit,

@@ -46,6 +46,9 @@ class Job(Case):
                   "--set", "parallel.zero=2", "--sweep", "cluster.network.nic_GBps=25,50"]
         said = run("study", *JOB[:2], "--gpus", 16, *JOB[4:], *set_to).stderr
         self.assertIn("Not said, so assumed: framework megatron, bf16, all weights trained.", said)
+        for typed in ([], ["--window", "32K"]):  # the default, typed or not
+            said = run("study", *JOB[:4], *JOB[6:], *typed, "--set", "batch.steps=2").stderr
+            self.assertEqual("windows of 32,768 tokens" in said, not typed)
 
     def test_the_baseline_is_what_the_framework_does(self):
         options = [*JOB[:-2], "--set", "batch.steps=2", "--format", "json", "--quiet"]

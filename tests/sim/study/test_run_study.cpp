@@ -57,6 +57,17 @@ json many_policies() {
   return file;
 }
 
+// A recurrence in every layer.
+RecurrentShape recurrence_of_heads(int heads, const ModelShape& model) {
+  return {.rule = Recurrence::gated_delta,
+          .key_heads = heads,
+          .heads = heads,
+          .key_dim = 64,
+          .value_dim = 64,
+          .convolution = 4,
+          .layers = std::vector<bool>(at(model.layers), true)};
+}
+
 }  // namespace
 
 TEST_CASE("A study gives the same bits on 1, 2 and 4 threads") {
@@ -250,13 +261,7 @@ TEST_CASE("Searches of CP degrees keep to those that share out a recurrence's he
   Study study = parse(file);
   const StudyInputs inputs = load_inputs(study);
   CHECK(degrees_of_lanes(StudyRow(study, inputs, study.policies.front())) == std::vector<int>{1, 2, 4});
-  study.model.recurrence = RecurrentShape{.rule = Recurrence::gated_delta,
-                                          .key_heads = 2,
-                                          .heads = 2,
-                                          .key_dim = 64,
-                                          .value_dim = 64,
-                                          .convolution = 4,
-                                          .layers = std::vector<bool>(at(study.model.layers), true)};
+  study.model.recurrence = recurrence_of_heads(2, study.model);
   const StudyRow row(study, inputs, study.policies.front());
   CHECK(degrees_of_lanes(row) == std::vector<int>{1, 2});
   CHECK(layers_of_groups(row)(8192, 2) >= 0);
@@ -283,12 +288,6 @@ TEST_CASE("Policies with a CP degree for each document are offered those that th
   };
   for (const std::set<int>& chosen : degrees()) CHECK(*chosen.rbegin() == 4);  // two documents on eight ranks
   // Six heads allow 1, 2, 3 and 6 ranks: of the powers of two only 1 and 2 are left.
-  study.model.recurrence = RecurrentShape{.rule = Recurrence::gated_delta,
-                                          .key_heads = 6,
-                                          .heads = 6,
-                                          .key_dim = 64,
-                                          .value_dim = 64,
-                                          .convolution = 4,
-                                          .layers = std::vector<bool>(at(study.model.layers), true)};
+  study.model.recurrence = recurrence_of_heads(6, study.model);
   for (const std::set<int>& chosen : degrees()) CHECK(*chosen.rbegin() == 2);
 }
