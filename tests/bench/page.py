@@ -41,6 +41,8 @@ def main():
     parser.add_argument("page", nargs="?", default=ROOT / "dist/equipoise.html")
     parser.add_argument("--times", type=int, default=3)
     given = parser.parse_args()
+    if not pathlib.Path(given.page).is_file():
+        parser.error(f"{given.page}: expected the page that ./run.sh web makes, found no such file")
     browser = Browser()
     try:
         runs = [seconds_of(browser, given.page, number) for number in range(given.times)]

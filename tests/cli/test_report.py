@@ -152,6 +152,18 @@ class Report(Pages):
         self.refused("report", self.folder / "none", says=["none: no such file", "`study --out` wrote"])
         self.refused("report", file.parent, "--out", "page.txt", says=["page.txt", ".html"])
 
+    def test_documents_are_compared_and_not_their_names(self):
+        study = dict(STUDY, trace={"file": "lengths.txt", "repeat": True})
+        folders = []
+        for folder, length in (("one", 1000), ("two", 1000), ("other", 2000)):
+            folders.append(self.folder / folder)
+            folders[-1].mkdir()
+            (folders[-1] / "lengths.txt").write_text(f"{length}\n8000\n")
+            (folders[-1] / "study.json").write_text(json.dumps(study))
+            self.ok("study", folders[-1] / "study.json", "--out", folders[-1] / "out", "--quiet")
+        same = [json.loads(self.ok("report", folders[0] / "out", folder / "out", "--format", "json"))["same_documents"] for folder in folders]
+        self.assertEqual(same, [True, True, False])
+
     def test_two_results_side_by_side(self):
         before, after = self.two()
         page = self.folder / "changes.html"
