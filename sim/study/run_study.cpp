@@ -50,7 +50,7 @@ std::size_t baseline_of(const Study& study) {
 StudyResult heading(const Study& study, const StudyInputs& inputs, const RunStudyOptions& options) {
   StudyResult result;
   result.fidelity = options.steps.fidelity;
-  result.max_delay = options.max_delay;
+  result.max_delay = options.max_delay.value_or(study.max_delay);
   result.tokens_of_job = options.tokens_of_job;
   if (!options.details.directory.empty()) {
     result.sources = sources_of(study, inputs, options);
