@@ -366,8 +366,11 @@ json best_json(const Candidates& candidates, Point point, const std::vector<std:
           return std::ranges::count(alike, of.label) > 0 && bare_entry(of.entry) == row;
         }))
       continue;
-    if (label == winner["label"]) winner["label"] = label + " (found)";
     row["label"] = label;
+    file["policies"] = json::array({row});
+    file["baseline"] = label;
+    if (!parse_case(file, "best.json").impossible.empty()) continue;
+    if (label == winner["label"]) winner["label"] = label + " (found)";
     rows.push_back(std::move(row));
     if (label == own.baseline) baseline = label;
   }

@@ -12,11 +12,6 @@ using nlohmann::json;
 
 namespace {
 
-bool is_late(const Metrics& metrics, const SearchOptions& options) {
-  return metrics.token_delay_mean.value_or(0) > options.most_delay ||
-         metrics.token_delay_max.value_or(0) > options.longest_delay;
-}
-
 Place place_of(Candidates& candidates, Point winner, const Study& study, const json& entry,
                PolicyResult row) {
   say_what_runs(study, candidates.stated_form(), row);
@@ -38,45 +33,48 @@ void rank_own_rows(Candidates& candidates, const StudyInputs& inputs, const Sear
   if (study.policies.size() == 1) return;
   RunStudyOptions run = options.run;
   run.find_fits = false;
-  run.progress = nullptr;
-  const StudyResult result = run_study(study, inputs, trial_options(run));
-  const PolicyResult& winner = result.policies.back();
-  if (winner.status != RowStatus::ok) return;  // a journal of another version said that it runs
-  const auto claim = [&](const PolicyResult& row) { return claim_of(row, options.order_delay); };
-  const auto rate = [](const PolicyResult& row) { return *row.metrics.tokens_per_second_per_gpu; };
-  std::size_t fastest = result.policies.size() - 1;  // the winner
-  std::vector<std::size_t> elsewhere;                // of a weaker claim
-  for (std::size_t i = 0; i + 1 < result.policies.size(); ++i) {
-    const PolicyResult& row = result.policies[i];
-    if (row.status != RowStatus::ok || (claim(row) >= claim(winner) && rate(row) < rate(winner))) continue;
+  const StudyResult result = run_study(study, inputs, run);
+  const std::size_t winner = result.policies.size() - 1;
+  if (result.policies[winner].status != RowStatus::ok) return;  // a journal of another version said it runs
+  const auto rate = [&](std::size_t i) { return *result.policies[i].metrics.tokens_per_second_per_gpu; };
+  const auto rank = [&](std::size_t i) {
+    return std::pair(claim_of(result.policies[i], options.order_delay), -rate(i));
+  };
+  const auto may_be_named = [&](std::size_t i) {
     Study alone = study;
     alone.policies = {study.policies[i]};
-    alone.baseline = row.run.label;
-    if (claim(row) > claim(winner))
-      elsewhere.push_back(i);
-    else if (claim(row) < claim(winner) || is_late(row.metrics, options) || !wanted(alone, row))
-      places.omitted.push_back(row.run.label);
-    else if (rate(row) == rate(winner))
-      places.alike_own.push_back(row.run.label);
-    else if (rate(row) > rate(result.policies[fastest]))
-      fastest = i;
-  }
+    alone.baseline = study.policies[i].label;
+    return !lateness(result.policies[i].metrics, options.most_delay, options.longest_delay) &&
+           wanted(alone, result.policies[i]);
+  };
+  std::vector<std::size_t> order = {winner};  // the order of `study`, but for the winner before its equals
+  for (std::size_t i = 0; i < winner; ++i)
+    if (result.policies[i].status == RowStatus::ok) order.push_back(i);
+  std::ranges::stable_sort(order, {}, rank);
+  const auto first = std::ranges::find_if(order, [&](std::size_t i) {
+    return i == winner || (rank(i).first == rank(winner).first && may_be_named(i));
+  });
   const auto place = [&](std::size_t i) {
     return place_of(candidates, point, study, file["policies"][i], result.policies[i]);
   };
-  if (&result.policies[fastest] != &winner) {
-    places.alike_own.clear();  // they are slower than the new one
-    places.ranking.insert(places.ranking.begin(), place(fastest));
+  if (*first != winner) {
+    places.ranking.insert(places.ranking.begin(), place(*first));
     if (places.ranking.size() > options.keep) places.ranking.pop_back();
+    std::erase_if(places.faster, [&](const Place& one) {
+      return one.seconds_per_token >= places.ranking.front().seconds_per_token;
+    });
   }
   const auto has_policy = [&](const std::string& name) {
     return std::ranges::any_of(places.faster, [&](const Place& one) {
       return candidates.rows[one.point.row].entry.at("name") == name;
     });
   };
-  for (const std::size_t i : elsewhere)
-    if (rate(result.policies[i]) > rate(result.policies[fastest]) && !has_policy(result.policies[i].run.name))
-      places.faster.push_back(place(i));
+  for (auto i = order.begin(); i != first; ++i) places.omitted.push_back(study.policies[*i].label);
+  for (auto i = first + 1; i != order.end(); ++i)
+    if (rank(*i) == rank(*first))
+      places.alike_own.push_back(study.policies[*i].label);
+    else if (rate(*i) > rate(*first) && may_be_named(*i) && !has_policy(study.policies[*i].name))
+      places.faster.push_back(place(*i));
 }
 
 }  // namespace equipoise

@@ -5,7 +5,7 @@
 // best.json name the same row.
 //
 // A row of a stronger claim is no winner, since the space is without it on purpose: it is omitted from
-// best.json, and so is one that breaks the bounds on the delay or has no flags.
+// best.json, and so is a faster one that breaks the bounds on the delay or has no flags.
 #pragma once
 
 #include <functional>
@@ -15,7 +15,7 @@
 namespace equipoise {
 
 // Adds to `places` and `candidates` the fastest of them, where it is faster than the first of `places`, and
-// faster ones of a weaker claim whose policy the search has not.
+// those of a weaker claim that are faster still: the first of each policy that the search has not.
 // `wanted`: whether the search may name this row, which the study has alone.
 void rank_own_rows(Candidates& candidates, const StudyInputs& inputs, const SearchOptions& options,
                    const std::function<bool(const Study&, const PolicyResult&)>& wanted, Places& places);

@@ -174,28 +174,14 @@ Trial simulate_candidate(const TrialRun& run, SimulatedPlan& ran) {
   return chosen;
 }
 
-// Why the plan's tokens wait too long; empty if they do not. `delays`: not known on few batches, which do not
-// show the study's delay, although they include the longest document.
-std::optional<Note> lateness(const Plan& plan, const PlanMetrics& delays, const TrialLimits& limits) {
-  constexpr double kAny = std::numeric_limits<double>::infinity();
-  if (limits.token_delay == kAny && limits.longest_delay == kAny) return {};
-  if (plan.sees_whole_set) return Note{"no_delay_defined", "", {}};
-  if (delays.token_delay_mean.value_or(0) > limits.token_delay) return Note{"tokens_wait", "", {}};
-  const double longest = delays.token_delay_max.value_or(0);
-  if (longest <= limits.longest_delay) return {};
-  Notes more;
-  if (delays.queue_emptied == 0.0) more.push_back({"never_emptied", "", {}});
-  return Note{"a_token_waits", "", {{"iterations", longest}, {"more", std::move(more)}}};
-}
-
-// What the candidate may be called, by its plan. Few batches do not show the study's delay.
+// What the candidate may be called, by its plan.
 Claim claim_by_plan(const Study& study, const StudyRow& row, const PackedRow& packed,
                     const std::optional<double>& delay, const TrialLimits& limits) {
   PolicyResult known;
   known.run = row.run;
   known.layout = row.models->layout;
   known.facts = packed.planned.facts;
-  if (!packed.planned.plan.sees_whole_set) known.metrics.token_delay_mean = delay.value_or(0);
+  known.metrics.token_delay_mean = delay;
   say_what_runs(study, limits.stated_form, known);
   return claim_of(known, limits.order_delay);
 }
@@ -239,8 +225,13 @@ Trial plan_and_simulate(const Study& study, const StudyInputs& inputs, const Tri
   check_longest(row);
   const std::shared_ptr<const PackedRow> packed = packed_row(row, options, shared);
   const Plan& plan = packed->planned.plan;
-  const PlanMetrics delays = limits.batches > 0 ? PlanMetrics() : plan_metrics(row.documents.batches, plan);
-  if (const std::optional<Note> late = lateness(plan, delays, limits)) return ended(Outcome::late, *late);
+  PlanMetrics delays;  // few batches do not show the study's, although they include the longest document
+  if (limits.batches == 0)
+    delays = plan_metrics(row.documents.batches, plan);
+  else if (!plan.sees_whole_set)
+    delays.token_delay_mean = 0;
+  if (const std::optional<Note> late = lateness(delays, limits.token_delay, limits.longest_delay))
+    return ended(Outcome::late, *late);
   const Claim claim = claim_by_plan(study, row, *packed, delays.token_delay_mean, limits);
   row.workload = packed->workload;
   const bool splits = splits_backward(row.schedule);
@@ -267,6 +258,18 @@ Trial plan_and_simulate(const Study& study, const StudyInputs& inputs, const Tri
 }
 
 }  // namespace
+
+std::optional<Note> lateness(const PlanMetrics& delays, double most, double longest) {
+  constexpr double kAny = std::numeric_limits<double>::infinity();
+  if (most == kAny && longest == kAny) return {};
+  if (!delays.token_delay_mean) return Note{"no_delay_defined", "", {}};
+  if (*delays.token_delay_mean > most) return Note{"tokens_wait", "", {}};
+  const double waits = delays.token_delay_max.value_or(0);
+  if (waits <= longest) return {};
+  Notes more;
+  if (delays.queue_emptied == 0.0) more.push_back({"never_emptied", "", {}});
+  return Note{"a_token_waits", "", {{"iterations", waits}, {"more", std::move(more)}}};
+}
 
 std::optional<Trial> under_limit(const Trial& known, double limit) {
   const bool early = known.outcome == Outcome::slower;

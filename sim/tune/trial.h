@@ -88,6 +88,10 @@ StudyInputs first_batches(const StudyInputs& inputs, int count);
 // not decide it.
 std::optional<Trial> under_limit(const Trial& known, double limit);
 
+// Why a row's tokens wait longer than `most` on the mean, or one of them longer than `longest`; nothing where
+// none does. A policy that sees the whole set has no delay, and so keeps no bound.
+std::optional<Note> lateness(const PlanMetrics& delays, double most, double longest);
+
 // `study` has one row. `ran`: of a candidate that runs to its end, what a study shows of it; null: nobody
 // asks. Throws Interrupted once options.stop is set.
 Trial try_candidate(const Study& study, const StudyInputs& inputs, const TrialLimits& limits,

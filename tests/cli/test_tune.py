@@ -336,6 +336,69 @@ class Tune(Case):
         self.assertIn(said.format("equipoise"), text)
         self.study_and_search_agree(out)
 
+    SLOW = {"name": "plain-4d", "recompute": "full"}
+
+    def with_own(self, *rows, **keys):
+        """The study with these rows after its baseline, which is the slow one of the space."""
+        return dict(STUDY, policies=[dict(self.SLOW, label="slow"), *rows], baseline="slow", **keys)
+
+    def rows_of_best(self, out):
+        return [row["label"] for row in json.loads((out / "best.json").read_text())["policies"]]
+
+    def test_best_json_is_without_rows_that_its_layout_does_not_allow(self):
+        out = self.folder / "out"
+        for row, space, gpus in (
+            ({"name": "plain", "context_comm": "ulysses"}, {"parallel.tensor": [4], "parallel.context": [8], "parallel.pipeline": [1]}, 32),
+            ({"name": "plain", "virtual_pipeline": 2}, {"parallel.pipeline": [1]}, 8),
+        ):
+            text = self.search("--out", out, "--gpus", gpus, space=dict(space, policies=[self.SLOW]), study=self.with_own(dict(row, label="odd")))
+            self.assertNotIn("odd", text)
+            self.assertEqual(self.rows_of_best(out), ["plain-4d, recompute full"])
+            self.ok("study", out / "best.json", "--quiet")
+
+    def test_a_row_of_the_study_that_has_no_delay_keeps_no_bound(self):
+        """It sees the whole data set, and is faster."""
+        study = self.with_own({"name": "sorted", "schedule": "gpipe", "label": "whole"}, framework="fsdp")
+        study["batch"] = {**STUDY["batch"], "steps": 8}
+        space = {"parallel.context": [2], "policies": [dict(self.SLOW, schedule="gpipe")]}
+        for bound, named in ((None, 1), ("2", 0), ("2,2", 0)):
+            found = json.loads(self.search(*(["--max-delay", bound] if bound else []), "--format", "json", space=space, study=study))
+            self.assertEqual([row["label"] for row in found["ranking"] + found["faster"]].count("whole"), named, bound)
+
+    def test_of_two_equal_rows_of_the_study_one_wins(self):
+        out = self.folder / "out"
+        row = {"name": "wlb", "queues": 1, "shard": "adaptive"}
+        study = self.with_own(dict(row, label="mine"), dict(row, recompute="none", label="twin"))
+        text = self.search("--out", out, space={"parallel.context": [1, 2], "policies": [self.SLOW]}, study=study)
+        self.assertEqual(self.study_and_search_agree(out)[0], "mine")
+        self.assertEqual(self.rows_of_best(out), ["slow", "mine"])
+        self.assertNotIn("best.json is without", text)
+
+    def test_best_json_keeps_rows_that_are_slower_than_the_winner(self):
+        """Also one that the bound on the delay excludes, and that is faster than the best of the space."""
+        out = self.folder / "out"
+        study = self.with_own(dict(self.DELAYS, label="late"), {"name": "plain", "label": "mine"})
+        study["batch"] = {**STUDY["batch"], "steps": 8}
+        space = {"parallel.context": [1], "policies": [self.SLOW]}
+        text = self.search("--out", out, "--max-delay", "1,1", space=space, study=study)
+        self.assertEqual(self.study_and_search_agree(out)[0], "mine")
+        self.assertEqual(self.rows_of_best(out), ["slow", "late", "mine"])
+        self.assertNotIn("best.json is without", text)
+        # Without the faster one it is omitted, which is said where there is a best.json.
+        study["policies"].pop()
+        self.assertIn("best.json is without late,", self.search("--out", out, "--max-delay", "1,1", space=space, study=study))
+        self.assertEqual(self.rows_of_best(out), ["plain-4d, recompute full"])
+        self.assertNotIn("best.json", self.search("--max-delay", "1,1", space=space, study=study))
+
+    def test_of_a_policy_that_the_framework_does_not_run_the_faster_row_is_named(self):
+        study = self.with_own({"name": "equipoise", "recompute": "full", "label": "slower"}, {"name": "equipoise", "label": "faster"})
+        found = json.loads(self.search("--format", "json", space={"parallel.context": [1], "policies": [self.SLOW]}, study=study))
+        self.assertEqual([row["label"] for row in found["faster"]], ["faster"])
+        # One of the space is not, where a row of the study that wins is faster.
+        space = {"parallel.context": [1], "policies": [self.SLOW, {"name": "equipoise", "recompute": "full"}]}
+        found = json.loads(self.search("--format", "json", space=space, study=self.with_own({"name": "plain", "label": "mine"})))
+        self.assertEqual(([row["label"] for row in found["ranking"]], found["faster"]), (["mine", "plain-4d, recompute full"], []))
+
     def test_a_search_that_ended_early_says_what_it_is_the_best_of(self):
         out = self.folder / "early"
         text = self.search("--out", out, "--budget", 12)
