@@ -126,6 +126,21 @@ class Program(unittest.TestCase):
         found = equipoise.tune(study, {"parallel.recompute": ["none"], "policies": ["plain-4d"]}, policies={"anew": anew})
         self.assertEqual([row["label"] for row in found.ranking], ["plain-4d", "anew"])
         self.assertGreater(*(row["metrics"]["tokens_per_second_per_gpu"] for row in found.ranking[::-1]))
+
+        def delays(lengths, options):
+            steps = plain(lengths, options)
+            steps[1][0][-1].append(steps[0][0][-1].pop())
+            return steps
+
+        # So does one that delays tokens by more than the study allows.
+        late = equipoise.policy(delays, shard="adaptive")
+        for most, first in ((0, "plain-4d"), (1, "late")):
+            found = equipoise.tune({**study, "max_delay": most}, {"parallel.recompute": ["none"], "policies": ["plain-4d"]}, policies={"late": late})
+            self.assertEqual(found.ranking[0]["label"], first)
+        # One that has no delay keeps no bound.
+        with self.assertWarnsRegex(UserWarning, "^anew is not ranked on the layout of plain-4d: it does not keep max_delay"):
+            found = equipoise.tune(study, {"parallel.recompute": ["none"], "policies": ["plain-4d"]}, policies={"anew": anew}, max_delay=50)
+        self.assertEqual([row["label"] for row in found.ranking], ["plain-4d"])
         with self.assertWarnsRegex(UserWarning, "^mine is not ranked on the layout of plain-4d: "):
             found = equipoise.tune(study, {"parallel.recompute": ["none"], "policies": ["plain-4d"]}, policies={"mine": fails})
         self.assertEqual([row["label"] for row in found.ranking], ["plain-4d"])

@@ -43,24 +43,26 @@ def rank_functions(
         on_layout = _on_layout(best, searched, like["layout"], found["baseline"]["label"], functions, directory)
         for row in study(on_layout, directory=directory or None).policies[1:]:
             metrics = row["metrics"] or {}
-            late = any((metrics.get(key) or 0.0) > most for key, most in zip(DELAYS, max_delay))
-            if row["status"] != "ok" or late:
-                why = "above max_delay" if late else f"{row['status']}: {row['reason']}"
+            why = "" if row["status"] == "ok" else f"{row['status']}: {row['reason']}"
+            if not why and any(metrics[key] is None or metrics[key] > most for key, most in zip(DELAYS, max_delay)):
+                why = "it does not keep max_delay"
+            if why:
                 warnings.warn(f"{row['label']} is not ranked on the layout of {like['label']}: {why}", stacklevel=4)
                 continue
             against = {"speedup": metrics[RATE] / base if base else None, "speedup_low": None, "speedup_high": None}
             place = {**row, "metrics": {**metrics, **against}, "layout": like["layout"], "alike": []}
             ranked.append((place, name.replace(like["label"], row["label"], 1), on_layout))
-    ranked.sort(key=lambda one: (_claim(one[0], max_delay), -one[0]["metrics"][RATE]))  # stable: of equals the search's own come first
+    bound = best.get("max_delay", 1)  # the search's, or else the study's
+    ranked.sort(key=lambda one: (_claim(one[0], bound), -one[0]["metrics"][RATE]))  # stable: of equals the search's own come first
     return [{**row, "rank": place} for place, (row, _, _) in enumerate(ranked, 1)], [name for _, name, _ in ranked], ranked[0][2]
 
 
-def _claim(row: Mapping, max_delay: Sequence[float]) -> int:
+def _claim(row: Mapping, max_delay: float) -> int:
     """0 for a row that may win: `Claim` in sim/report/standing.h."""
     delay = row["metrics"]["token_delay_mean"]
     if row["runs_in"] == "no":
         return 2
-    return 1 if delay is None or delay > (max_delay[0] if max_delay else 1) else 0
+    return 1 if delay is None or delay > max_delay else 0
 
 
 def _on_layout(
