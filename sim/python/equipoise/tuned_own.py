@@ -42,7 +42,7 @@ def rank_functions(
     for like, name in {json.dumps(row["layout"]): (row, name) for row, name in zip(found["ranking"], names)}.values():
         on_layout = _on_layout(best, searched, like["layout"], found["baseline"]["label"], functions, directory)
         for row in study(on_layout, directory=directory or None).policies[1:]:
-            metrics = row["metrics"] or {}
+            metrics = row["metrics"]
             why = "" if row["status"] == "ok" else f"{row['status']}: {row['reason']}"
             if not why and any(metrics[key] is None or metrics[key] > most for key, most in zip(DELAYS, max_delay)):
                 why = "it does not keep max_delay"
