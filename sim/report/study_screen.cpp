@@ -188,7 +188,8 @@ std::string window_text(std::int64_t tokens) {
   return tokens % 1024 == 0 ? std::to_string(tokens / 1024) + "K" : grouped(tokens);
 }
 
-// What trials chose for the row, by the words of the head line: " (chunk_size 64K, keep 4, PP 4 x 1)".
+// The sizes and the schedule that trials chose for the row, as its line shows them: " (chunk_size 64K, keep
+// 4, PP 4 x 1)".
 std::string chosen_text(const PolicyResult& row) {
   const PolicyRun& run = row.run;
   std::vector<std::string> chosen;

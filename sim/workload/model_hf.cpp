@@ -438,7 +438,7 @@ void read_windows(HfConfig& config, const TypeDefaults& type, bool known, ModelS
     config.fail(
         "sliding_window",
         "layer_types or sliding_window_pattern next to it, since model_type does not say which layers slide");
-  // In Qwen the first so many layers see everything.
+  // Qwen's first max_window_layers layers have no window.
   const auto full_first = static_cast<int>(type.window_on ? config.count_or("max_window_layers", 0)
                                                           : config.count_or("max_window_layers", 28));
   const json* types = config.find("layer_types");
