@@ -15,6 +15,7 @@
 
 #include "policies/base/error.h"
 #include "policies/loader.h"
+#include "policies/make_plan.h"
 #include "policies/packing/equipoise.h"
 #include "policies/packing/packing.h"
 #include "policies/packing/wlb.h"

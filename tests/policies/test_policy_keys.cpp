@@ -9,6 +9,7 @@
 
 #include "policies/base/error.h"
 #include "policies/cp_degree/cp_grid.h"
+#include "policies/make_plan.h"
 #include "policies/packing/hbp.h"
 #include "policies/packing/pack_length.h"
 #include "policies/packing/packing.h"
