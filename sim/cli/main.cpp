@@ -159,8 +159,10 @@ int main(int argc, char** argv) {
   std::cerr.flush();
   std::fflush(nullptr);
   if (status == 0) {
+    using equipoise::execution::RankStage;
+    note_stage(RankStage::in_mpi_finalize);
     equipoise::kernels::finish_mpi();  // skipped on failure: it waits for the other ranks
-    equipoise::execution::note_end_of_ranks();
+    note_stage(RankStage::ended);
   }
 #ifdef __SANITIZE_ADDRESS__
   // A normal exit of a rank that failed alone would wait for the others.
