@@ -126,7 +126,8 @@ int run_program(int argc, char** argv) {
         "--max-memory-GB (by default the least of 80% of the machine's, the cgroup's and RLIMIT_AS)");
     return kInputError;
   } catch (const std::filesystem::filesystem_error& e) {  // a name that no file system accepts
-    print_error(e.path1().string().substr(0, kMostNameShown) + ": " + e.code().message());
+    const std::string name = e.path1().string().substr(0, kMostNameShown);
+    print_error((name.empty() ? "" : name + ": ") + e.code().message());
     return kInputError;
   } catch (const std::exception& e) {
     print_error(std::string("internal fault: ") + e.what());
