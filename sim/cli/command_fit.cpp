@@ -143,7 +143,8 @@ ReadFiles read_files(const FitCommandOptions& options, std::ostream& notes) {
   ReadFiles all;
   std::set<std::string> seen;
   for (const std::string& path : options.samples) {
-    if (!seen.insert(std::filesystem::weakly_canonical(path).string()).second)
+    std::error_code unnamed;  // a pipe has a name that leads to no file
+    if (!seen.insert(std::filesystem::weakly_canonical(path, unnamed).string()).second && !unnamed)
       throw UserError(path + ": named twice; its samples would count twice");
     add_samples_file(path, histogram, options.network, all, notes);
   }

@@ -242,6 +242,18 @@ def hang_a_rank(launch, chance):
     job.assert_named(rank, "hangs: the others wait")
 
 
+def hang_unwatched(launch, chance):
+    """Where a rank has no watchdog yet, or no more."""
+    for mode, where in (("hang-first", "before MPI starts"), ("hang-before", "while MPI starts"), ("hang-after", "after its work"),
+                        ("hang-last", "at its exit")):
+        rank = chance.randrange(RANKS)
+        job = Job(launch, [mode, str(rank)])
+        pids = job.wait_for_ranks(ready=False)
+        status, _ = job.end()
+        check_status(job, status)
+        job.assert_named(rank, "hangs " + where, pids[rank])
+
+
 def kill_mpirun(launch, chance):
     job = Job(launch, ["loop"])
     pids = job.wait_for_ranks()
@@ -345,6 +357,21 @@ def mpirun_takes_an_end_for_nothing(launch, chance):
     mpirun_misses_an_end(launch, chance, "time.sleep(3)\nfor rank in ranks:\n  rank.terminate()\n  rank.wait()\n")
 
 
+def mpirun_hangs_after_the_end(launch, chance):
+    """Its ranks have ended."""
+    with tempfile.TemporaryDirectory(prefix="launch.") as folder:
+        mpirun = pathlib.Path(folder) / "mpirun.openmpi"
+        mpirun.write_text("#!/usr/bin/env python3\nimport os, subprocess, time\n"
+                          "for rank in ('0', '1'):\n"
+                          "  open(os.environ['EQUIPOISE_FAULT_FILE'] + '.stage.' + rank, 'w').write('6')\n"
+                          "  subprocess.run(['sleep', '0.5'], env={**os.environ, 'OMPI_COMM_WORLD_RANK': rank})\n"
+                          "time.sleep(1000)\n")
+        mpirun.chmod(0o755)
+        done = subprocess.run([PROGRAM, "launch", "2", "loop", "token"], env={**os.environ, "PATH": folder + ":" + os.environ["PATH"]},
+                              capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        assert done.returncode == 3 and "hangs after the end of all ranks" in done.stderr and done.stderr.count("\n") == 1, done
+
+
 def an_mpirun(script):
     """What is said, and how soon, where mpirun is that script."""
     with tempfile.TemporaryDirectory(prefix="launch.") as folder:
@@ -371,7 +398,8 @@ def mpirun_hangs(launch, chance):
 EITHER = [kill_a_rank, stop_a_rank, starve_a_rank, hang_a_rank]
 ALWAYS = [("own", case) for case in
           (stop_all_ranks, kill_a_rank_that_starts, stop_a_rank_that_starts, kill_mpirun, stop_mpirun,
-           mpirun_misses_an_end, mpirun_takes_an_end_for_nothing, mpirun_starts_nobody, mpirun_hangs, kill_the_supervisor, kill_the_caller, interrupt,
+           mpirun_misses_an_end, mpirun_takes_an_end_for_nothing, mpirun_starts_nobody, mpirun_hangs,
+           mpirun_hangs_after_the_end, hang_unwatched, kill_the_supervisor, kill_the_caller, interrupt,
            hang_up_under_nohup, one_rank_ends, end_in_order)]
 ALWAYS += [("plain", end_in_order), ("plain", one_rank_ends)]
 
