@@ -63,12 +63,13 @@ TEST_CASE("A document's chosen pairs grow with its length, and the scored ones w
   const auto forward = [&](std::int64_t tokens) {
     return static_cast<double>(cost_of_indexed(models, documents({tokens})).attention_forward[kChoosing][0]);
   };
-  // With lengths a, 2a and 4a, a linear and a quadratic part are known, and 8a follows.
-  const double one = forward(1 << 15), two = forward(1 << 16), four = forward(1 << 17);
-  const double square = (four - 2 * two) / 8,
-               linear = one - square;  // of the first, without what is constant
-  CHECK(square > 0.3 * linear);
-  CHECK(two < 2.5 * one);
+  // Of a x + b x^2 + c, f(2x) - 2 f(x) is 2 b x^2 - c, whose growth from 2x to 4x is four times that before.
+  const double one = forward(1 << 15), two = forward(1 << 16), four = forward(1 << 17),
+               eight = forward(1 << 18);
+  const double growth = (four - 2 * two) - (two - 2 * one);  // 6 b x^2
+  CHECK((eight - 2 * four) - (four - 2 * two) == doctest::Approx(4 * growth).epsilon(1e-3));
+  CHECK(growth / 6 > 0.3 * one);
+  CHECK(growth / 6 < 0.7 * one);               // what is left is linear
   CHECK(forward(1024) * 3.9 < forward(2048));  // below 2,048 keys nothing is left out
   const ProfiledWorkload workload(models.costs, 131072);
   CHECK(workload.attention_seconds(65536) < 3 * workload.attention_seconds(32768));
