@@ -171,17 +171,22 @@ std::vector<double> LaneBlocks::attention_flops(const MicroBatchCost& cost, cons
     return flops;
   }
   const int shares = context_form(costs_).head_shares(costs_.layout(), cost.ranks);
-  double together = 0;
+  const bool scores = costs_.model().indexer && window == 0;
+  const std::int64_t attended = scores ? costs_.model().indexer->top_keys : window;
+  double together = 0, scored = 0;
   for (int r = 0; r < cost.ranks; ++r) {
-    if (r % shares == 0) together = 0;
-    for (const Segment& s : cost.seen_by(window).of_rank(r))
-      together += window == 0 ? static_cast<double>(s.pairs())
-                              : causal_pairs(static_cast<double>(s.queries()),
-                                             static_cast<double>(s.q_begin - s.kv_begin),
-                                             static_cast<double>(window));
+    if (r % shares == 0) together = scored = 0;
+    for (const Segment& s : cost.seen_by(window).of_rank(r)) {
+      const auto pairs = static_cast<double>(s.pairs());
+      together += attended == 0 ? pairs
+                                : causal_pairs(static_cast<double>(s.queries()),
+                                               static_cast<double>(s.q_begin - s.kv_begin),
+                                               static_cast<double>(attended));
+      if (scores) scored += pairs;
+    }
     if (r % shares == shares - 1 || r + 1 == cost.ranks)
       std::fill_n(flops.begin() + (r - r % shares), r % shares + 1,
-                  costs_.attention.flops(together / shares));
+                  costs_.attention.flops(together / shares, scored / shares));
   }
   return flops;
 }
