@@ -24,7 +24,9 @@
 #include "sim/report/words/words.h"
 #include "sim/study/estimate.h"
 #include "sim/study/models.h"
+#include "sim/study/row/runs_in.h"
 #include "sim/tune/journal.h"
+#include "sim/tune/own_rows.h"
 #include "sim/tune/time_limit.h"
 #include "sim/tune/tune_page.h"
 #include "traces/json_object.h"
@@ -142,6 +144,7 @@ TuneJob job_of(TuneRequest request, double max_memory_GB) {
   search.name = request.names.at("study").get<std::string>();
   search.run.find_fits = false;
   Study study = parse_study(file, search.name);
+  search.order_delay = std::isfinite(search.most_delay) ? search.most_delay : study.max_delay;
   StudyInputs inputs = load_inputs(study);
   RunStudyOptions whole = search.run;
   whole.steps_of_block = std::numeric_limits<std::size_t>::max();  // since candidates share plans
@@ -224,7 +227,12 @@ void write_results(const std::string& folder, const TuneReport& report) {
   const bool ran = !report.ranking.empty();
   const Point first = ran ? report.ranking.front().point : report.places.ranking.front().point;
   const auto& alike = ran ? report.ranking.front().alike : report.places.ranking.front().alike;
-  write_file_atomically(best, best_json(report.candidates, first, alike).dump(2) + "\n");
+  std::vector<std::string> left_out = report.places.left_out;
+  left_out.insert(left_out.end(), report.places.alike_own.begin(), report.places.alike_own.end());
+  json file = best_json(report.candidates, first, alike, left_out);
+  const double bound = report.options.order_delay;
+  if (file.value("max_delay", Study().max_delay) != bound) file["max_delay"] = bound;
+  write_file_atomically(best, file.dump(2) + "\n");
 }
 
 void print_search(const TuneReport& report, Format format, std::ostream& out) {
@@ -234,15 +242,6 @@ void print_search(const TuneReport& report, Format format, std::ostream& out) {
     out << tune_json(report).dump(2) << '\n';
   else
     out << tune_csv(report);
-}
-
-// The command that compares the rows of best.json as the search did, where the bound is not what `study` has.
-void print_next(const std::string& folder, const SearchOptions& search, std::ostream& out) {
-  if (search.order_delay() == StudyResult().max_delay) return;
-  const std::string best = (std::filesystem::path(folder) / "best.json").string();
-  out << "Next, `equipoise study " << printable(best) << " --max-delay "
-      << formatted("%g", search.order_delay())
-      << "` compares the rows of best.json with the same bound on the delay.\n";
 }
 
 // Keeps the journal of an earlier search next to the new one, since it may have taken hours.
@@ -272,19 +271,25 @@ SearchResult searched(const TuneJob& job, Journal* journal, double minutes, bool
 }
 
 // Asks what-if questions about the winner until a share of the minutes is over. Returns whether it finished.
-bool what_if_over(const TuneJob& job, const SearchResult& found, double minutes, SearchOptions options,
-                  std::vector<WhatIf>& what_if) {
+bool what_if_over(const TuneJob& job, const SearchResult& found, Point first, double minutes,
+                  SearchOptions options, std::vector<WhatIf>& what_if) {
   constexpr double kShare = 0.25;
   const std::atomic<bool>& interrupted = *options.run.stop;
   std::optional<TimeLimit> time;
   if (minutes > 0) options.run.stop = &time.emplace(&interrupted, kShare * minutes).over();
   try {
-    sensitivity(job.candidates, found, job.inputs, options, what_if);
+    sensitivity(job.candidates, found, first, job.inputs, options, what_if);
   } catch (const Interrupted&) {
     if (interrupted) throw;
     return true;
   }
   return false;
+}
+
+// Whether the framework of --for has flags for the study's only row, which has one CP degree for all lanes.
+bool has_flags(const TuneJob& job, const Study& study, const PolicyResult& row) {
+  return job.target.empty() ||
+         (other_degrees(row).empty() && untold(exporter_of(job.target), study, Untold::row).first.empty());
 }
 
 // Whether the part finished and was not ended by Ctrl-C.
@@ -312,13 +317,13 @@ void say_what_follows(const Places& places, bool asks_what_if, bool interrupted,
 // Writes what the search found to `folder` (nowhere if empty), then prints and writes the ranking with what
 // else was asked for. Ctrl-C keeps what has run. If it has already ended the search, a second one ends the
 // program. --resume continues from both.
-int report_search(const TuneJob& job, const SearchResult& found, const std::string& folder, double minutes,
+int report_search(TuneJob& job, const SearchResult& found, const std::string& folder, double minutes,
                   bool asks_what_if, const SimulationOptions& how, std::ostream& out, std::ostream& log) {
   SearchOptions options = job.search;
   if (found.interrupted) options.run.stop = nullptr;
   asks_what_if = asks_what_if && !found.interrupted;
   Baseline baseline = baseline_to_run(job.file);
-  const Places places = places_of(job.candidates, found, options.keep);
+  Places places = places_of(job.candidates, found, options.keep);
   std::vector<RankedRow> ranking, faster;
   std::vector<WhatIf> what_if;
   TuneReport report{job.candidates, job.space, options, found,   baseline,
@@ -334,19 +339,20 @@ int report_search(const TuneJob& job, const SearchResult& found, const std::stri
   options.show("in full: the study's baseline");
   const bool has_baseline = ends([&] { run_baseline(baseline, job.inputs, options.run); });
   const bool has_rows = ends([&] {
+    options.show("in full: the study's rows on the best layout");
+    rank_own_rows(job.candidates, job.inputs, options, std::bind_front(has_flags, std::cref(job)), places);
     run_ranked(job.candidates, places.ranking, job.inputs, baseline, options, ranking);
     run_ranked(job.candidates, places.faster, job.inputs, baseline, options, faster);
   });
   const bool has_rest = has_baseline && has_rows && ends([&] {
-                          if (asks_what_if)
-                            report.what_if_over = what_if_over(job, found, minutes, options, what_if);
+                          if (asks_what_if && !places.ranking.empty())
+                            report.what_if_over = what_if_over(job, found, places.ranking.front().point,
+                                                               minutes, options, what_if);
                         });
   report.cut_short = !has_rest;
   line.show("");
   if (!folder.empty()) write_results(folder, report);
   print_search(report, how.format, out);
-  if (how.format == Format::table && !folder.empty() && !places.ranking.empty())
-    print_next(folder, options, out);
   return found.interrupted || report.cut_short ? kInterrupted : 0;
 }
 

@@ -169,10 +169,9 @@ void add_study(CLI::App& program, int& status) {
                    "op, with --out: the first step as Chakra traces for ASTRA-sim, a file per GPU");
   command.add_flag("--ignore-memory", options->ignore_memory,
                    "Simulate policies that do not fit into memory, too; their rows stay marked oom");
-  at_least(0, command
-                  .add_option("--max-delay", options->max_delay,
-                              "Iterations that tokens of the row that is called fastest may wait on the mean")
-                  ->capture_default_str());
+  at_least(0, command.add_option("--max-delay", options->max_delay,
+                                 "Iterations that tokens of the row that is called fastest may wait on the "
+                                 "mean; the study's max_delay by default, which is 1"));
   command.add_option(
       "--tokens", options->tokens,
       "Days, GPU-hours and, with cluster.dollars_per_gpu_hour, dollars of a job of so many tokens: 300B, 2T");

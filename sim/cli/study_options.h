@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,7 +36,7 @@ struct StudyOptions : SimulationOptions {
   std::string timeline_counters = "memory,tokens";  // or none
   bool chakra = false;         // with out, op fidelity: Chakra execution traces of every policy's first step
   bool ignore_memory = false;  // also times rows that do not fit in memory, and marks them
-  double max_delay = 1;        // iterations: the largest mean delay of a row that is called fastest
+  std::optional<double> max_delay;  // instead of the study's
   std::string tokens;          // tokens of the job whose time and price are printed: 2T; none if empty
   bool wide = false;           // all columns
   bool notes = false;          // all notes, not only the warnings

@@ -72,7 +72,7 @@ struct RunStudyOptions {
   StepSettings steps;           // fidelity
   DetailOptions details;        // timelines and critical paths
   bool ignore_memory = false;   // also simulates what does not fit; its status stays oom
-  double max_delay = 1;         // iterations: the largest mean delay of a row that is called fastest
+  std::optional<double> max_delay;  // instead of the study's
   double tokens_of_job = 0;     // tokens of the job whose time and price are printed; none if 0
   bool find_fits = true;        // searches what would make a failed row run (row/fit.cpp)
   std::function<void(const std::string& label)> progress;  // called before each policy, one call at a time

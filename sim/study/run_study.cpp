@@ -56,7 +56,7 @@ std::string modelled_mixers(const ModelShape& model) {
 StudyResult heading(const Study& study, const StudyInputs& inputs, const RunStudyOptions& options) {
   StudyResult result;
   result.fidelity = options.steps.fidelity;
-  result.max_delay = options.max_delay;
+  result.max_delay = options.max_delay.value_or(study.max_delay);
   result.tokens_of_job = options.tokens_of_job;
   if (!options.details.directory.empty()) {
     result.sources = sources_of(study, inputs, options);

@@ -36,11 +36,15 @@ struct Place {
   double seconds_per_token = 0;
   std::vector<std::string> alike;
   std::shared_ptr<const PolicyResult> row = nullptr;  // as the search ran it; null if only a journal has it
+  bool is_own = false;  // a row of the study that was run after the search (own_rows.h)
 };
 struct Places {
   std::vector<Place> ranking;  // the winner and those with its claim
   // Faster ones with a weaker claim: the first of each policy.
   std::vector<Place> faster;
+  // Labels of the study's rows that best.json is without (own_rows.h): those that make the winner's steps,
+  // and those that it would name first.
+  std::vector<std::string> alike_own, left_out;
 };
 Places places_of(const Candidates& candidates, const SearchResult& found, std::size_t keep);
 

@@ -208,7 +208,7 @@ TrialLimits Search::limits_of(std::size_t rung) const {
       limits.seconds_per_token.of_claim[claim] = limit(static_cast<Claim>(claim));
   limits.token_delay = options_.most_delay;
   limits.longest_delay = options_.longest_delay;
-  limits.order_delay = options_.order_delay();
+  limits.order_delay = options_.order_delay;
   limits.stated_form = candidates_.stated_form();
   return limits;
 }

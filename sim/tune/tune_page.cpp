@@ -38,6 +38,7 @@ std::vector<std::string> tune_lines(const TuneReport& report) {
               times(*m.speedup_high) + " in 95 % of draws";
     lines.push_back(gain + ".");
   }
+  if (const std::string own = own_rows_text(report); !own.empty()) lines.push_back(own);
   if (report.ranking.size() > 1)
     lines.push_back("Next is " + name_of_row(report.ranking[1].row()) + " at " +
                     fixed(*report.ranking[1].row().metrics.tokens_per_second_per_gpu, 0) + " tokens/s/GPU.");

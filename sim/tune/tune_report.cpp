@@ -267,6 +267,17 @@ std::string found_text(const TuneReport& report, const Place& place) {
          fixed(1 / (place.seconds_per_token * gpus), 0) + " tokens/s/GPU";
 }
 
+std::string own_rows_text(const TuneReport& report) {
+  std::string text;
+  if (report.places.ranking.front().is_own)
+    text = "The first is a row of the study, which was run on the best layout after the search.\n";
+  if (const auto& left_out = report.places.left_out; !left_out.empty())
+    text += concatenated("best.json is without ", all_joined(left_out),
+                         ", which `study` would name first. The search did not reach it, or --space, --for "
+                         "or --max-delay exclude it.\n");
+  return text;
+}
+
 std::optional<Note> unequal_batches(const TuneReport& report) {
   const PolicyResult& baseline = report.baseline.row();
   std::vector<std::pair<std::string, Metric>> rows = {{baseline.run.label, baseline.metrics.tokens_per_step}};
@@ -282,7 +293,7 @@ static RowRatio winner_over(const TuneReport& report, const RankedRow& other) {
 
 Note fastest_line(const TuneReport& report) {
   const StudyResult& result = report.ranking.front().result;
-  const double max_delay = report.options.order_delay();
+  const double max_delay = report.options.order_delay;
   std::vector<const PolicyResult*> rows;
   std::vector<std::pair<std::string, RowRatio>> others;
   for (const RankedRow& one : report.ranking) {
@@ -318,7 +329,8 @@ std::string tune_table(const TuneReport& report) {
     return out.str();
   }
   out << ranking_table(report).text();
-  out << left_text(report) << "Fastest: " << line_of(fastest_line(report)) << baseline_text(report.baseline);
+  out << left_text(report) << "Fastest: " << line_of(fastest_line(report)) << own_rows_text(report)
+      << baseline_text(report.baseline);
   if (const std::optional<Note> unequal = unequal_batches(report))
     out << "Global batches are not equal: " << text_of(*unequal) << ".\n";
   const RankedRow& winner = report.ranking.front();
@@ -338,7 +350,7 @@ std::string tune_csv(const TuneReport& report) {
   out << "rank,policy,layout,recompute,tokens_per_second_per_gpu,step_seconds,tokens_per_step,speedup,"
          "speedup_low,"
          "speedup_high,mfu,bubble_ratio,token_delay_mean,token_delay_max,token_delay_held,peak_memory_"
-         "bytes\n";
+         "bytes,runs_in\n";
   for (std::size_t i = 0; i < report.ranking.size(); ++i) {
     const PolicyResult& row = report.ranking[i].row();
     out << i + 1 << ',' << csv_cell(row.run.label) << ',' << csv_cell(layout_text(row.layout)) << ','
@@ -348,7 +360,7 @@ std::string tune_csv(const TuneReport& report) {
                                  m.speedup_low, m.speedup_high, m.mfu, m.bubble_ratio, m.token_delay_mean,
                                  m.token_delay_max, m.token_delay_held, m.peak_memory_bytes})
       out << ',' << (metric ? json(*metric).dump() : "");
-    out << '\n';
+    out << ',' << (row.runs_in ? kRunsInNames[at(*row.runs_in)] : "") << '\n';
   }
   return out.str();
 }
@@ -374,7 +386,7 @@ json tune_json(const TuneReport& report) {
   }
   for (const RankedRow& passed : report.faster) {
     faster.push_back(json_of(passed));
-    faster.back()["reason"] = reason_text(why_passed_over(passed.row(), report.options.order_delay()));
+    faster.back()["reason"] = reason_text(why_passed_over(passed.row(), report.options.order_delay));
   }
   for (const Tried& one : report.found.tried) tried.push_back(tried_json(one));
   for (const WhatIf& what : report.what_if) what_if.push_back(what_if_json(what));

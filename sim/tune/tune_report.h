@@ -37,6 +37,8 @@ std::string end_text(const TuneReport& report);
 // What was decided on few steps, and which policies were not tried; may be empty.
 std::string halving_text(const SearchResult& found);
 
+// What the study's own rows changed on the best layout (own_rows.h); may be empty.
+std::string own_rows_text(const TuneReport& report);
 // How tokens per step differ between rows of the ranking and the baseline; else empty.
 std::optional<Note> unequal_batches(const TuneReport& report);
 // The winner, by the words of a study's verdict: places that it is significantly faster than and tied with,

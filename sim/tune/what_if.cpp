@@ -25,15 +25,15 @@ std::string policy_of(const Candidates& candidates, Point point) {
 }
 
 // The winner, then the best of other layouts and of other policies with its claim; at equal steps the first.
-std::vector<Point> rivals_of(const Candidates& candidates, const SearchResult& found) {
-  const auto& [first, winner] = found.tried[found.ranking.front()];
-  std::vector<Point> rivals = {first};
-  std::set<std::uint32_t> layouts = {rivals.front().layout};
-  std::set<std::string> policies = {policy_of(candidates, rivals.front())};
+std::vector<Point> rivals_of(const Candidates& candidates, const SearchResult& found, Point winner) {
+  const Claim claim = found.tried[found.ranking.front()].trial.claim;
+  std::vector<Point> rivals = {winner};
+  std::set<std::uint32_t> layouts = {winner.layout};
+  std::set<std::string> policies = {policy_of(candidates, winner)};
   std::set<double> times;
   for (const std::size_t i : found.ranking) {
     const auto& [point, trial] = found.tried[i];
-    if (trial.claim != winner.claim) break;
+    if (trial.claim != claim) break;
     if (!times.insert(trial.seconds_per_token).second) continue;
     const bool other_layout = layouts.size() <= kOtherLayouts && layouts.insert(point.layout).second;
     const bool other_policy =
@@ -98,11 +98,10 @@ Trace bootstrap_trace(const StudyInputs& inputs, std::uint64_t seed) {
   return drawn;
 }
 
-void sensitivity(const Candidates& candidates, const SearchResult& found, const StudyInputs& inputs,
-                 const SearchOptions& options, std::vector<WhatIf>& results) {
-  if (found.ranking.empty()) return;
-  const std::vector<Point> rivals = rivals_of(candidates, found);
-  const Study winner = candidate_study(candidates, rivals.front(), options.name);
+void sensitivity(const Candidates& candidates, const SearchResult& found, Point first,
+                 const StudyInputs& inputs, const SearchOptions& options, std::vector<WhatIf>& results) {
+  const std::vector<Point> rivals = rivals_of(candidates, found, first);
+  const Study winner = parse_case(candidate_json(candidates, first), options.name);
   std::vector<Scenario> scenarios;
   if (const double nic = nic_GBps(winner.cluster, inputs.profile); nic > 0) {
     scenarios.push_back({"NIC x0.5", {{"cluster.network.nic_GBps", nic * 0.5}}, &inputs});

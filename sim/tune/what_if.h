@@ -25,9 +25,9 @@ struct WhatIf {
 // Limit of candidates that these questions run in full.
 inline constexpr int kMostWhatIfs = 36;
 
-// None if nothing ran; if this throws Interrupted, `results` has what is known.
-void sensitivity(const Candidates& candidates, const SearchResult& found, const StudyInputs& inputs,
-                 const SearchOptions& options, std::vector<WhatIf>& results);
+// `first`: the winner. If this throws Interrupted, `results` has what is known.
+void sensitivity(const Candidates& candidates, const SearchResult& found, Point first,
+                 const StudyInputs& inputs, const SearchOptions& options, std::vector<WhatIf>& results);
 
 // The documents of a trace, drawn with replacement: as many tokens as `inputs` has, and some more.
 Trace bootstrap_trace(const StudyInputs& inputs, std::uint64_t seed);

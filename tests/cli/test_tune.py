@@ -63,7 +63,7 @@ class Tune(Case):
     def test_best_json_names_a_row_once(self):
         """Where the winner is a row of the study, it is there once, and is the baseline if that row was."""
         out = self.folder / "out"
-        study = dict(STUDY, policies=[{"name": "wlb", "queues": 1, "label": "ours"}], baseline="ours")
+        study = dict(STUDY, policies=[{"name": "wlb", "queues": 1, "label": "ours", "recompute": "full"}], baseline="ours")
         self.search("--out", out, space={"parallel.context": [1, 2]}, study=study)
         best = json.loads((out / "best.json").read_text())
         self.assertEqual([row["label"] for row in best["policies"]], ["ours"])
@@ -83,6 +83,7 @@ class Tune(Case):
         tokens = [row["metrics"]["tokens_per_step"] for row in found["ranking"]]
         column = rows[0].split(",").index("tokens_per_step") - len(rows[0].split(","))  # layouts have commas
         self.assertEqual([float(row.split(",")[column]) for row in rows[1:]], tokens)
+        self.assertEqual([row.split(",")[-1] for row in rows], ["runs_in", *(row["runs_in"] for row in found["ranking"])])
         held = [found["baseline"]["metrics"]["tokens_per_step"], *tokens]
         said = [line for line in self.search().splitlines() if line.startswith("Global batches are not equal: tokens per step differ by up to ")]
         self.assertGreater(max(held), 1.02 * min(held))
@@ -117,8 +118,9 @@ class Tune(Case):
         self.assertIn(" and 2 alike", self.search(space=space))
 
     def test_a_rows_own_recompute_makes_layouts_alike(self):
-        space = {"parallel.recompute": ["none", "selective", {"layers": 4}], "policies": [{"name": "plain", "recompute": "full"}]}
-        found = json.loads(self.search("--format", "json", space=space))
+        rows = [{"name": "plain", "recompute": "full"}]
+        space = {"parallel.recompute": ["none", "selective", {"layers": 4}], "policies": rows}
+        found = json.loads(self.search("--format", "json", space=space, study=dict(STUDY, policies=rows, baseline="plain")))
         self.assertEqual(len(found["ranking"]), 1)
         self.assertEqual(len(found["ranking"][0]["alike"]), 2)
 
@@ -268,22 +270,65 @@ class Tune(Case):
         self.assertIn(" is the fastest of 2 candidates: ", self.title_of(out))
         self.assertIn("\nNo candidate of the space is faster than the first: ", text)
 
+    def study_and_search_agree(self, out):
+        """The label that the table, tune.json, best.json and `study best.json` name first, and the last's comparison."""
+        winner = json.loads((out / "tune.json").read_text())["ranking"][0]["label"]
+        self.assertEqual(json.loads((out / "best.json").read_text())["export_row"], winner)
+        comparison = json.loads(self.ok("study", out / "best.json", "--format", "json", "--quiet"))["comparison"]
+        self.assertEqual(comparison["fastest"], winner)
+        return winner, comparison
+
     def test_study_compares_best_json_with_the_bound_of_the_search(self):
         out = self.folder / "out"
         space = {"parallel.context": [1, 2], "policies": ["plain-4d", self.DELAYS]}
-        study = dict(self.LONG, policies=["plain-4d"])
-        said = f"\nNext, `equipoise study {out / 'best.json'} --max-delay "
-        for bound, names in (("5", True), ("0.5,9", True), ("1", False), (None, False)):
+        for own, bound, expected in ((1, "5", 5), (1, "0.5,9", 0.5), (1, "1", 1), (1, None, 1), (5, None, 5), (5, "1", 1)):
             bounds = ["--max-delay", bound] if bound else []
-            text = self.search("--out", out, *bounds, space=space, study=study)
-            self.assertEqual("\nNext, " in text, names, bound)
-            command = [text.split(said)[1].split("`")[0]] if names else []
-            self.assertEqual(command, [bound.split(",")[0]] if names else [])
-            winner = json.loads((out / "tune.json").read_text())["ranking"][0]["label"]
-            self.assertEqual(winner, "wlb, queues 4, adaptive" if bound == "5" else "plain-4d")
-            again = self.ok("study", out / "best.json", "--format", "json", "--quiet", *(["--max-delay", *command] if names else []))
-            self.assertEqual(json.loads(again)["comparison"]["fastest"], winner)
-        self.assertNotIn("Next, ", self.search("--max-delay", 5, space=space, study=study))
+            self.search("--out", out, *bounds, space=space, study=dict(self.LONG, policies=["plain-4d"], max_delay=own))
+            winner, comparison = self.study_and_search_agree(out)
+            self.assertEqual((winner, comparison["max_delay"]), ("wlb, queues 4, adaptive" if expected == 5 else "plain-4d", expected))
+        typed = self.ok("study", out / "best.json", "--max-delay", 3, "--format", "json", "--quiet")
+        self.assertEqual(json.loads(typed)["comparison"]["max_delay"], 3)
+
+    def test_a_faster_row_of_the_study_that_the_space_lacks_is_the_winner(self):
+        out = self.folder / "out"
+        slow = {"name": "plain-4d", "recompute": "full"}
+        space = {"parallel.context": [1, 2], "policies": [slow]}
+        study = dict(STUDY, policies=[dict(slow, label="slow"), {"name": "wlb", "queues": 1, "shard": "adaptive", "label": "mine"}], baseline="slow")
+        text = self.search("--out", out, "--what-if", space=space, study=study)
+        self.assertEqual(self.study_and_search_agree(out)[0], "mine")
+        said = "The first is a row of the study, which was run on the best layout after the search."
+        found = json.loads((out / "tune.json").read_text())
+        for page in (text, (out / "report.html").read_text()):
+            self.assertIn(said, page)
+        self.assertIn("\nFastest: mine on ", text)
+        self.assertIn(" mine", self.ok("export", out / "best.json", "--for", "megatron", "--quiet").splitlines()[0])
+        self.assertEqual([row["label"] for row in found["rows"]], ["plain-4d, recompute full", "mine"])
+        self.assertEqual({trial["row"] for trial in found["tried"]}, {0})  # it is no candidate
+        self.assertEqual(found["ranking"][1]["label"], "plain-4d, recompute full")
+        self.assertTrue(found["what_if"])
+        # Not so where it is slower, or the space has it.
+        for rows in ({"name": "wlb", "queues": 1, "shard": "adaptive"}, "equipoise"):
+            text = self.search("--out", out, space=dict(space, policies=[rows]), study=dict(study, framework="none"))
+            self.assertNotIn(said, text)
+            self.study_and_search_agree(out)
+
+    def test_best_json_is_without_rows_that_the_search_passed_over(self):
+        out = self.folder / "out"
+        said = "best.json is without {}, which `study` would name first. The search did not reach it, or --space, --for or --max-delay exclude it."
+        # The framework runs the study's row and none of the space.
+        text = self.search("--out", out, space={"policies": ["equipoise"]}, study=dict(STUDY, policies=["plain"], baseline="plain"))
+        self.assertIn(said.format("plain"), text)
+        best = json.loads((out / "best.json").read_text())
+        self.assertEqual([row["name"] for row in best["policies"]], ["equipoise"])
+        self.assertIsNone(json.loads(self.ok("study", out / "best.json", "--format", "json", "--quiet"))["comparison"]["fastest"])
+        # Its largest delay is over the bound, and there are no flags for it.
+        late = dict(self.LONG, policies=[dict(self.DELAYS, label="late")], baseline="late")
+        text = self.search("--out", out, "--max-delay", "2,2", space={"policies": [{"name": "plain", "recompute": "full"}]}, study=late)
+        self.assertIn(said.format("late"), text)
+        self.study_and_search_agree(out)
+        text = self.search("--out", out, "--for", "megatron", space={"policies": ["plain-4d"]}, study=dict(STUDY, framework="none", policies=["equipoise"], baseline="equipoise"))
+        self.assertIn(said.format("equipoise"), text)
+        self.study_and_search_agree(out)
 
     def test_a_search_that_ended_early_says_what_it_is_the_best_of(self):
         out = self.folder / "early"
@@ -357,7 +402,7 @@ class Tune(Case):
         self.refused("tune", self.folder / "study.json", "--minutes", "-1", says=["--minutes", "-1"])
 
     def test_a_row_that_is_the_winner_stands_once_in_its_study(self):
-        rows = ["plain", {"name": "fixed-greedy", "label": "mine"}, {"name": "fixed-greedy", "pack_window": 1, "label": "again"}]
+        rows = [{"name": "plain", "recompute": "full"}, {"name": "fixed-greedy", "label": "mine"}, {"name": "fixed-greedy", "pack_window": 1, "label": "again"}]
         out = self.folder / "once"
         self.search("--out", out, study={**STUDY, "policies": rows, "baseline": "plain"}, space={"policies": rows[1:]})
         self.assertEqual(len(json.loads((out / "best.json").read_text())["policies"]), 2)

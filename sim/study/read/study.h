@@ -148,6 +148,7 @@ struct Study {
   std::vector<PolicyRun> policies;
   std::string baseline;    // label
   std::string export_row;  // label of the row that `export` takes; the fastest if empty
+  double max_delay = 1;    // iterations: the largest mean delay of a row that is called fastest
   Notes notes;             // on keys that cannot affect the result
   std::string settings;    // the file's JSON as it ran, with --set
   std::string impossible;  // set by parse_case: why valid keys do not go together; else empty

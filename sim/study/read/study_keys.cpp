@@ -386,6 +386,10 @@ constexpr Key<Study> kStudyKeys[] = {
     text<&Study::export_row>(
         "export_row",
         "Label of the row that `export` takes, as `tune` leaves it in best.json; the fastest by default"),
+    number<&Study::max_delay>(
+        "max_delay", 0, 1e9,
+        "Iterations that tokens of the row that is called fastest may wait on the mean, "
+        "as `tune` leaves it in best.json; study --max-delay goes before it"),
 };
 
 template <class Options>

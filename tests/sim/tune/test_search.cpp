@@ -245,7 +245,7 @@ TEST_CASE("the winner is the fastest that the framework runs, pruned or not, and
   const Baseline baseline = baseline_to_run(c.file);
   run_ranked(c.candidates, places.ranking, c.inputs, baseline, {}, rows);
   run_ranked(c.candidates, places.faster, c.inputs, baseline, {}, faster);
-  const double bound = SearchOptions().order_delay();
+  const double bound = SearchOptions().order_delay;
   for (const RankedRow& one : rows) CHECK(claim_of(one.row(), bound) == Claim::fastest);
   for (const RankedRow& one : faster) {
     CHECK(claim_of(one.row(), bound) != Claim::fastest);
@@ -401,7 +401,7 @@ TEST_CASE("what-if runs the winner and its rivals") {
   options.name = "study.json";
   const SearchResult found = c.find();
   std::vector<WhatIf> what_if;
-  sensitivity(c.candidates, found, c.inputs, options, what_if);
+  sensitivity(c.candidates, found, found.tried[found.ranking.front()].point, c.inputs, options, what_if);
   REQUIRE(what_if.size() == 4);
   CHECK(what_if[2].change == "memory x0.8");
   for (const WhatIf& what : what_if) {
