@@ -12,6 +12,7 @@
 #include "sim/cli/command_verify.h"
 #include "sim/report/receipt.h"
 #include "sim/report/study_outputs.h"
+#include "sim/report/study_table.h"
 #include "sim/report/words/words.h"
 #include "sim/study/check_result.h"
 #include "sim/study/row/details.h"
@@ -69,6 +70,17 @@ CaseRunner::Checked CaseRunner::with_progress(const StudyCase& c, const std::str
                        c.study.policies.size());
     left.emplace();
     progress.show(row);
+  };
+  // Said before other rows take minutes to find that they have no room either.
+  run_.row_done = [&](const PolicyResult& done) {
+    const bool may_recompute =
+        done.layout.recompute == Recompute::none || done.layout.recompute == Recompute::selective;
+    if (options_.quiet || !place.empty() || c.study.policies.size() == 1 || !may_recompute ||
+        done.status != RowStatus::oom || done.run.label != c.study.baseline)
+      return;
+    progress.show("");
+    log_ << "note: " << printable(reason_line(done))
+         << "; --set parallel.recompute=auto recomputes the fewest layers with which each row fits\n";
   };
   run_.progress_of_row = [&](double share) {
     if (const std::string text = left->text(share); !text.empty()) progress.show(row + ": " + text);

@@ -69,7 +69,11 @@ void SweepPrinter::finish() {
     return;
   }
   if (format_ == Format::json) out_ << json(summaries_).dump(2) << '\n';
-  if (!table_.empty()) out_ << table_.text();
+  if (!table_.empty()) {
+    const auto [headline, more] = page_.finding();
+    out_ << table_.text() << "Found: " << printable(headline) << '.' << (more.empty() ? "" : " ")
+         << printable(more) << '\n';
+  }
   if (format_ == Format::csv) out_ << csv_;
 }
 

@@ -40,6 +40,7 @@ struct ExpectedError {
   std::optional<ErrorInterval> speed_up_of_layouts;  // and of two layouts
   std::string nearest;                // the kind of the published steps
   double nearest_error = 0;           // their mean absolute error
+  bool is_of_ratio = false;           // `step` is that of a ratio to a measured step, which anchors the study
 };
 
 // Null if no published step is like these: their framework is not a shipped one.

@@ -9,8 +9,9 @@ constexpr FrameworkRuns kFrameworks[] = {
     {"megatron megatron-eager megatron-2022 nemo ", "megatron", "plain hybrid-cp ", "per-document ",
      "1f1b interleaved-1f1b ", "hybrid-cp ", kByMegatron, true},
     {"deepspeed ", "deepspeed", "plain ", "per-sequence per-document ", "1f1b ", "", kByDeepspeed, true},
-    {"torchtitan fsdp ", "torchtitan", "plain ", "per-sequence ", "1f1b gpipe interleaved-1f1b ", "",
+    {"torchtitan ", "torchtitan", "plain ", "per-sequence ", "1f1b gpipe interleaved-1f1b ", "",
      kByTorchtitan, true},
+    {"fsdp ", "torchtitan", "plain ", "per-sequence ", "", "", kByTorchtitan, true},
     {"verl ", "verl", "karmarkar-karp padded ", "per-document ", "1f1b ", "", kByVerlFsdp | kByVerlMegatron},
     {"nanotron ", "", "plain ", "per-sequence ", "1f1b gpipe ", "", 0},
 };

@@ -25,7 +25,7 @@ struct FrameworkRuns {
   std::string_view target;      // name for `export --for`; empty if it has no export
   std::string_view packs;       // policies that its own loader packs as
   std::string_view shards;      // rules by which its own loader cuts micro-batches over CP ranks
-  std::string_view schedules;   // of a pipeline
+  std::string_view schedules;   // of a pipeline; empty if it has none
   std::string_view degrees;     // policies whose CP degrees per micro-batch it runs, without a pipeline
   ContextFrameworks forms = 0;  // forms of context parallelism
   bool takes_loader = false;    // it trains with equipoise.loader (tests/python/test_frameworks.py)

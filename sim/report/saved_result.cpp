@@ -74,10 +74,12 @@ std::optional<ErrorInterval> interval_in(const json& node) {
 std::optional<ExpectedError> expected_error_in(const json& provenance) {
   const auto found = provenance.find("expected_error");
   if (found == provenance.end() || !found->is_object()) return {};
-  return ExpectedError{interval_in(*found), interval_in(found->value("speed_up", json())),
+  return ExpectedError{interval_in(*found),
+                       interval_in(found->value("speed_up", json())),
                        interval_in(found->value("speed_up_of_layouts", json())),
                        value_or(*found, "nearest", std::string()),
-                       value_or(*found, "nearest_mean_abs_error", 0.0)};
+                       value_or(*found, "nearest_mean_abs_error", 0.0),
+                       value_or(*found, "is_of_ratio", false)};
 }
 
 PolicyResult read_row(const json& saved, const std::string& where, const Layout& layout) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <tuple>
 #include <utility>
 
 #include "policies/base/index.h"
@@ -90,10 +91,12 @@ std::vector<std::string> wrapped(std::span<const std::string> words, std::size_t
   return lines;
 }
 
+// A number stays on the line of its "%".
 std::vector<std::string> words_of(const std::string& text, std::size_t width) {
   std::vector<std::string> words;
   for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = std::min(text.find(' ', begin), text.size());
+    std::size_t end = std::min(text.find(' ', begin), text.size());
+    if (text.compare(end, 2, " %") == 0) end = std::min(text.find(' ', end + 1), text.size());
     words.push_back(clipped(text.substr(begin, end - begin), width));
     begin = end + 1;
   }
@@ -259,17 +262,31 @@ std::string table_text(const StudyResult& result, std::size_t width) {
   return text.text();
 }
 
+// "TP 2, CP 8, PP 4 x 2, DP 1", with EP where there are experts; `all`: axes of degree 1, too.
+std::string axes_of(const Layout& l, bool all) {
+  const std::string chunks = l.virtual_pipeline > 1 ? concatenated(" x ", l.virtual_pipeline) : "";
+  std::vector<std::string> axes;
+  for (const auto& [name, degree, more] : {std::tuple("TP ", l.tensor, ""),
+                                           {"CP ", l.context, ""},
+                                           {"PP ", l.pipeline, chunks.c_str()},
+                                           {"DP ", l.data, ""},
+                                           {"EP ", l.expert, ""}})
+    if (degree > 1 || (all && std::string_view(name) != "EP "))
+      axes.push_back(concatenated(name, degree, more));
+  return all_joined(axes, ", ");
+}
+
 std::string head_of(const Study& study, const StudyResult& result, std::size_t width) {
-  const Layout& l = study.layout;
   const std::string batch = study.batch.documents_per_step > 0
                                 ? counted(study.batch.documents_per_step, "document") + " a step"
                                 : window_text(study.batch.context_window) + " window";
-  std::string pipeline = std::to_string(l.pipeline);
-  if (l.virtual_pipeline > 1) pipeline += " x " + std::to_string(l.virtual_pipeline);
-  return clipped(concatenated(study.model.name, ", ", batch, ", ", counted(l.gpus(), "GPU"), " (TP ",
-                              l.tensor, ", CP ", l.context, ", PP ", pipeline, ", DP ", l.data, "), ",
-                              result.profile, ", framework ", study.framework.preset.name, ", simulated"),
-                 width);
+  const auto head = [&](bool all) {
+    return concatenated(study.model.name, ", ", batch, ", ", counted(study.layout.gpus(), "GPU"), " (",
+                        axes_of(study.layout, all), "), ", result.profile, ", framework ",
+                        study.framework.preset.name, ", simulated");
+  };
+  const std::string full = head(true);
+  return full.size() <= width ? full : clipped(head(false), width);
 }
 
 // Quotes a word for a shell, unless no letter in it is special.
@@ -296,13 +313,20 @@ std::vector<Command> next_of(const Study& study, const StudyResult& result, cons
     return words;
   };
   const PolicyResult* first = standing_of(result).first;
-  if (first == nullptr) {
-    std::vector<Command> commands = {command("tune", {})};
-    if (study.layout.recompute != Recompute::full && study.layout.recompute != Recompute::automatic)
-      commands.insert(commands.begin(), command("study", {"--set", "parallel.recompute=auto"}));
-    return commands;
-  }
+  const bool may_recompute =
+      study.layout.recompute != Recompute::full && study.layout.recompute != Recompute::automatic;
+  const Command recomputed = command("study", {"--set", "parallel.recompute=auto"});
+  if (first == nullptr)
+    return may_recompute ? std::vector<Command>{recomputed, command("tune", {})}
+                         : std::vector<Command>{command("tune", {})};
   const Command tune = command("tune", {"--max-delay", formatted("%g", result.max_delay)});
+  // The framework's own rows have no room, and a row that it does not run is no job.
+  if (is_file && may_recompute && first->runs_in == RunsIn::no &&
+      std::ranges::any_of(result.policies, [](const PolicyResult& row) {
+        return row.runs_in != RunsIn::no &&
+               (row.status == RowStatus::oom || row.status == RowStatus::unplaceable);
+      }))
+    return {recomputed, tune};
   if (!is_file) {
     Command init = {"equipoise", "init"};
     for (const std::string& word : typed.job) init.push_back(word_of(word));

@@ -197,7 +197,8 @@ std::string source_line(const Study& study, const StudyResult& result) {
 std::string heading_text(const Study& study, const StudyResult& result) {
   const Layout& l = study.layout;
   return concatenated(study.model.name, " on ", counted(l.gpus(), "GPU"), " (TP ", l.tensor, ", CP ",
-                      l.context, ", PP ", l.pipeline, ", DP ", l.data, "), ", grouped(result.tokens),
+                      l.context, ", PP ", l.pipeline, ", DP ", l.data,
+                      l.expert > 1 ? concatenated(", EP ", l.expert) : "", "), ", grouped(result.tokens),
                       " tokens of ", counted(result.documents, "document"), " from ", result.trace_origin,
                       ", framework ", study.framework.preset.name);
 }

@@ -71,6 +71,7 @@ json expected_error_json(const StudyResult& result) {
   node["speed_up"] = interval(error.speed_up);
   node["speed_up_of_layouts"] = interval(error.speed_up_of_layouts);
   if (error.step) node.update(interval(error.step));
+  if (error.is_of_ratio) node["is_of_ratio"] = true;  // to the step that anchors the study
   return node;
 }
 

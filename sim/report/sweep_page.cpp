@@ -77,7 +77,7 @@ std::string SweepPage::gpus_note() const {
          "): tokens/s/GPU compares them, step s and a row's fit into memory do not";
 }
 
-std::string SweepPage::html() const {
+SweepPage::Finding SweepPage::finding() const {
   auto wins = wins_;
   std::ranges::stable_sort(wins, std::ranges::greater{}, [](const auto& x) { return x.second; });
   const std::string all = counted(count_, "case");
@@ -106,6 +106,11 @@ std::string SweepPage::html() const {
   if (won > 0 && won < run_)
     more += (more.empty() ? "" : " ") + std::string("Not counted: ") + std::to_string(run_ - won) +
             " where the fastest is tied with another policy, or fewer than four batches ran.";
+  return {std::move(headline), std::move(more)};
+}
+
+std::string SweepPage::html() const {
+  const auto [headline, more] = finding();
   std::vector<std::string> lines, notes;
   if (!more.empty()) lines.push_back(more);
   if (omitted_ > 0)

@@ -23,6 +23,12 @@ class SweepPage {
  public:
   void add(const nlohmann::json& one);  // takes the result of case_of_page
   [[nodiscard]] std::string html() const;
+  // What all cases come to: by how much the swept keys move the fastest row, then which row that is how
+  // often.
+  struct Finding {
+    std::string headline, more;  // a line without a full stop; sentences, or empty
+  };
+  [[nodiscard]] Finding finding() const;
   // A note that cases have different numbers of GPUs, so that their steps cannot be compared; else empty.
   [[nodiscard]] std::string gpus_note() const;
 

@@ -32,7 +32,7 @@ Notes accuracy_of(const StudyResult& result, const PolicyResult& row) {
     if (!result.kernel_errors.empty())
       parts.push_back({"kernel_errors", "", {{"errors", result.kernel_errors}}});
   } else if (error->step) {
-    parts.push_back({"step_interval",
+    parts.push_back({error->is_of_ratio ? "interval_by_ratio" : "step_interval",
                      "",
                      {{"low", error->step->low * *row.metrics.step_seconds},
                       {"high", error->step->high * *row.metrics.step_seconds},

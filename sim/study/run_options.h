@@ -21,6 +21,8 @@
 
 namespace equipoise {
 
+struct PolicyResult;
+
 enum class Fidelity { stage, op };
 inline constexpr std::string_view kFidelityNames[] = {"stage", "op"};
 Fidelity parse_fidelity(const std::string& text);  // throws UserError
@@ -76,6 +78,7 @@ struct RunStudyOptions {
   double tokens_of_job = 0;     // tokens of the job whose time and price are printed; none if 0
   bool find_fits = true;        // searches what would make a failed row run (row/fit.cpp)
   std::function<void(const std::string& label)> progress;  // called before each policy, one call at a time
+  std::function<void(const PolicyResult&)> row_done;       // called after each policy, one call at a time
   std::function<void(double share)> progress_of_row;       // under contention, gets the share of a row's
                                                            // steps
   // Called with the slowest step of every row, at op fidelity and without contention; by several rows at

@@ -126,6 +126,10 @@ RowsThatRan run_rows(const Study& study, const StudyInputs& inputs, const RunStu
         options.progress(study.policies[i].label);
       }
       ran.rows[i] = run_row(study, inputs, study.policies[i], of_row);
+      if (options.row_done) {
+        const std::lock_guard lock(progress);
+        options.row_done(ran.rows[i]);
+      }
     } catch (const Interrupted&) {
       if (!options.keep_finished || row.is_in_vain()) throw;
       ran.rows[i] = not_run(study.policies[i], RowStatus::refused, {"interrupted_row", "", {}});

@@ -32,8 +32,8 @@ Place place_of(Candidates& candidates, Point winner, const Study& study, const j
 void rank_own_rows(Candidates& candidates, const StudyInputs& inputs, const SearchOptions& options,
                    const std::function<bool(const Study&, const PolicyResult&)>& wanted, Places& places) {
   if (places.ranking.empty()) return;
-  const Place& first = places.ranking.front();
-  const json file = best_json(candidates, first.point, first.alike);
+  const Point point = places.ranking.front().point;
+  const json file = best_json(candidates, point, places.ranking.front().alike);
   const Study study = parse_case(file, "best.json");
   if (study.policies.size() == 1) return;
   RunStudyOptions run = options.run;
@@ -44,27 +44,39 @@ void rank_own_rows(Candidates& candidates, const StudyInputs& inputs, const Sear
   if (winner.status != RowStatus::ok) return;  // a journal of another version said that it runs
   const auto claim = [&](const PolicyResult& row) { return claim_of(row, options.order_delay); };
   const auto rate = [](const PolicyResult& row) { return *row.metrics.tokens_per_second_per_gpu; };
-  const PolicyResult* fastest = &winner;
+  std::size_t fastest = result.policies.size() - 1;  // the winner
+  std::vector<std::size_t> elsewhere;                // of a weaker claim
   for (std::size_t i = 0; i + 1 < result.policies.size(); ++i) {
     const PolicyResult& row = result.policies[i];
-    if (row.status != RowStatus::ok || claim(row) > claim(winner)) continue;
-    if (claim(row) == claim(winner) && rate(row) < rate(winner)) continue;
+    if (row.status != RowStatus::ok || (claim(row) >= claim(winner) && rate(row) < rate(winner))) continue;
     Study alone = study;
     alone.policies = {study.policies[i]};
     alone.baseline = row.run.label;
-    if (claim(row) < claim(winner) || is_late(row.metrics, options) || !wanted(alone, row))
+    if (claim(row) > claim(winner))
+      elsewhere.push_back(i);
+    else if (claim(row) < claim(winner) || is_late(row.metrics, options) || !wanted(alone, row))
       places.left_out.push_back(row.run.label);
     else if (rate(row) == rate(winner))
       places.alike_own.push_back(row.run.label);
-    else if (rate(row) > rate(*fastest))
-      fastest = &row;
+    else if (rate(row) > rate(result.policies[fastest]))
+      fastest = i;
   }
-  if (fastest == &winner) return;
-  places.alike_own.clear();  // they are slower than the new one
-  const json& entry = file["policies"][static_cast<std::size_t>(fastest - result.policies.data())];
-  places.ranking.insert(places.ranking.begin(),
-                        place_of(candidates, first.point, study, entry, *fastest));
-  if (places.ranking.size() > options.keep) places.ranking.pop_back();
+  const auto place = [&](std::size_t i) {
+    return place_of(candidates, point, study, file["policies"][i], result.policies[i]);
+  };
+  if (&result.policies[fastest] != &winner) {
+    places.alike_own.clear();  // they are slower than the new one
+    places.ranking.insert(places.ranking.begin(), place(fastest));
+    if (places.ranking.size() > options.keep) places.ranking.pop_back();
+  }
+  const auto has_policy = [&](const std::string& name) {
+    return std::ranges::any_of(places.faster, [&](const Place& one) {
+      return candidates.rows[one.point.row].entry.at("name") == name;
+    });
+  };
+  for (const std::size_t i : elsewhere)
+    if (rate(result.policies[i]) > rate(result.policies[fastest]) && !has_policy(result.policies[i].run.name))
+      places.faster.push_back(place(i));
 }
 
 }  // namespace equipoise

@@ -14,7 +14,8 @@
 
 namespace equipoise {
 
-// Adds the fastest of them to `places` and to `candidates`, where it is faster than the first of `places`.
+// Adds to `places` and `candidates` the fastest of them, where it is faster than the first of `places`, and
+// faster ones of a weaker claim whose policy the search has not.
 // `wanted`: whether the search may name this row, which the study has alone.
 void rank_own_rows(Candidates& candidates, const StudyInputs& inputs, const SearchOptions& options,
                    const std::function<bool(const Study&, const PolicyResult&)>& wanted, Places& places);

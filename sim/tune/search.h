@@ -60,8 +60,8 @@ struct SearchOptions {
   // Limits of a token's mean and largest delay, in iterations.
   double most_delay = std::numeric_limits<double>::infinity();
   double longest_delay = std::numeric_limits<double>::infinity();
-  double order_delay =
-      1;  // the largest mean delay of a winner: that limit, or where there is none, the study's
+  // The largest mean delay of a winner: that limit, or where there is none, the study's.
+  double order_delay = 1;
   bool prune = true;                   // false: runs every candidate to its end, for tests
   Share share;                         // share of the candidates after the probes
   const KnownTrials* known = nullptr;  // trials of other searches

@@ -206,7 +206,8 @@ class Explain(Case):
                      saved("oom", dict(STUDY, policies=["plain", {"name": "plan", "file": str(self.folder / "auto/plan.json"), "policy": "wlb"}], baseline="plain"),
                            "--set", "cluster.memory_GB=2", "--ignore-memory"),
                      saved("own", dict(STUDY, cluster={"profile": "cpu"}, framework="execution", parallel={"context": 2}))]
-        late = ("--set", "batch.steps=24", "--max-delay", 0.5)  # faster rows are passed over
+        late = ("--set", "batch.steps=24", "--max-delay", 0.5,  # faster rows are passed over
+                "--set", 'framework.anchor={"row": "plain-4d", "seconds": 7.7, "factor": 1}')
         self.ok("study", SOURCE / "traces/studies/7b-128k.json", *late, "--out", self.folder / "late", "--quiet")
         summaries.append(json.loads((self.folder / "late" / "summary.json").read_text()))
         found = set()

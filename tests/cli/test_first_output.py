@@ -66,6 +66,18 @@ class FirstOutput(Case):
         printed = run("study", "traces/studies/first-study.json", "--out", self.folder, cwd=SOURCE).stdout
         self.assertEqual(printed.replace(str(self.folder), "out/first-study"), shown)
 
+    def test_no_memory_is_said_before_other_rows_run_with_what_makes_them_run(self):
+        slow = {"name": "equipoise", "moves": 3000}
+        study = self.write("study.json", dict(STUDY, cluster={"memory_GB": 7}, policies=["plain", slow], baseline="plain"))
+        done = run("study", study)
+        said = [line for line in done.stderr.splitlines() if "out of memory" in line]
+        self.assertEqual(len(said), 1, done.stderr)
+        self.assertRegex(said[0], r"^note: plain is out of memory: .*; --set parallel\.recompute=auto recomputes the fewest layers ")
+        self.assertNotIn("out of memory", run("study", study, "--quiet").stderr)
+        command = re.search(r"\nNext +equipoise (study .*)", done.stdout).group(1)
+        self.assertEqual(command, f"study {study} --set parallel.recompute=auto")
+        self.assertNotIn("oom", self.ok(*command.split()).splitlines()[2])
+
     def test_examples_lie_within_what_was_measured(self):
         for name in ("first-study", "405b-8k-gpus", "405b-131k-gpus"):
             found = json.loads(self.ok("study", SHIPPED / f"{name}.json", "--set", "batch.steps=4", "--format", "json", "--quiet"))
@@ -89,6 +101,13 @@ class FirstOutput(Case):
         wide = self.ok("study", study, "--wide")
         self.assertIn("tokens/step", wide)
         self.assertNotIn("tokens/step", screen)
+
+    def test_a_row_is_tight_where_the_headroom_is_missed_by_more_than_a_thousandth(self):
+        study = self.write("study.json", dict(STUDY, policies=["plain-4d"]))
+        row = lambda *set_to: json.loads(self.ok("study", study, "--format", "json", "--quiet", *set_to))["policies"][0]
+        memory = row()["metrics"]["peak_memory_bytes"] / 0.94 / 1e9  # with which 6 % are free
+        for share, tight in ((1.0, False), (0.9995, False), (0.99, True)):
+            self.assertIs(row("--set", f"cluster.memory_GB={share * memory}")["memory_tight"], tight, share)
 
     def test_a_warning_that_is_cut_keeps_what_to_do_about_it(self):
         rows = [{"name": "wlb", "queues": 1 + i, "shard": "adaptive", "label": f"row {i}"} for i in range(9)]

@@ -50,6 +50,11 @@ class Job(Case):
             said = run("study", *JOB[:4], *JOB[6:], *typed, "--set", "batch.steps=2").stderr
             self.assertEqual("windows of 32,768 tokens" in said, not typed)
 
+    def test_fsdp_alone_has_no_pipeline(self):
+        """Neither does its layout, which would be PP 2 x 2 if the preset had a pipeline."""
+        job = ["study", "--model", "qwen3-8b", "--gpus", "8", *JOB[6:], "--trace", "tulu3-longcite", "--set", "batch.steps=2"]
+        self.assertIn("PP 1,", self.ok(*job, "--framework", "fsdp").splitlines()[0])
+
     def test_the_baseline_is_what_the_framework_does(self):
         options = [*JOB[:-2], "--set", "batch.steps=2", "--format", "json", "--quiet"]
         for framework, shard in (("megatron", "per-document"), ("torchtitan", "per-sequence")):
@@ -61,6 +66,8 @@ class Job(Case):
         for typed, chosen in (([], "megatron-eager"), (["--framework", "megatron"], "megatron")):
             done = run(*job, *typed)
             self.assertIn(f"framework {chosen}, simulated", done.stdout)
+            fits, head = done.stdout.splitlines()[:2]
+            self.assertIn(re.search(r", EP \d+", fits).group(0), head)
             self.assertEqual(f"framework {chosen}, ZeRO 1, bf16" in done.stderr, not typed)
 
     def test_a_short_trace_makes_small_batches_and_is_said_to_be_read_again(self):
@@ -140,7 +147,12 @@ class Anchor(Case):
         anchor = result["study"]["settings"]["framework"]["anchor"]
         self.assertEqual(anchor["row"], "plain-4d")
         self.assertGreater(anchor["factor"], 1.25)  # the network takes its share, and no factor changes it
-        self.assertEqual(result["policies"][0]["provenance"]["expected_error"], None)
+        # A step is then as far off as a ratio of two rows, and so is the ratio.
+        error = result["policies"][0]["provenance"]["expected_error"]
+        self.assertEqual([error[end] for end in ("low", "high")], [error["speed_up"][end] for end in ("low", "high")])
+        said = " ".join(self.ok("study", path, "--set", "batch.steps=8", "--measured-step", measured).split())
+        self.assertRegex(said, r"90 % of such steps take [\d.]+ to [\d.]+ s, by their ratio to the measured one \(.*: \d+ published ratios of")
+        self.assertNotIn("unknown", said.split("Accuracy ")[1])
         other, _ = self.seconds(path, "--measured-step", 0.9 * plain["wlb"], "--row", "wlb")
         self.assertAlmostEqual(other["wlb"] / plain["wlb"], 0.9, delta=1e-5)
 

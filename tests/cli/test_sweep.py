@@ -1,6 +1,7 @@
 """`study --set`, `--sweep`, `--resume`, `--shard` and `merge`: the cases of a sweep, in one go, in parts, interrupted."""
 
 import csv
+import html
 import io
 import json
 import os
@@ -110,6 +111,14 @@ class SweepCommand(Case):
             done = run("study", study, "--sweep", sweep)
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertEqual(done.stderr.count("cases run on different numbers of GPUs"), said, done.stderr)
+
+    def test_the_finding_of_the_page_is_below_the_table(self):
+        study = self.write("study.json", dict(STUDY, batch=dict(STUDY["batch"], steps=8)))
+        text = self.ok("study", study, "--sweep", "parallel.context=1,2", "--out", self.folder / "out", "--quiet")
+        page = (self.folder / "out/report.html").read_text()
+        headline = html.unescape(re.search(r"<h1[^>]*>(.*?)</h1>", page, re.DOTALL).group(1))
+        self.assertRegex(headline, r"^CP 2 costs .* % a GPU against 1, on 4 or 8 GPUs$")
+        self.assertIn(f"\nFound: {headline}. ", text)
 
     def test_cases_of_equal_gpus(self):
         study = self.write("study.json", dict(STUDY, parallel=dict(STUDY["parallel"], data=2)))

@@ -306,6 +306,12 @@ class Tune(Case):
         self.assertEqual({trial["row"] for trial in found["tried"]}, {0})  # it is no candidate
         self.assertEqual(found["ranking"][1]["label"], "plain-4d, recompute full")
         self.assertTrue(found["what_if"])
+        self.assertEqual(found["faster"], [])
+        study["policies"].append("equipoise")
+        text = self.search("--out", out, space=space, study=study)
+        self.assertRegex(text, r"\nFastest: mine on .* Faster than it, but megatron does not run them: equipoise on ")
+        self.assertEqual([row["label"] for row in json.loads((out / "tune.json").read_text())["faster"]], ["equipoise"])
+        study["policies"].pop()
         # Not so where it is slower, or the space has it.
         for rows in ({"name": "wlb", "queues": 1, "shard": "adaptive"}, "equipoise"):
             text = self.search("--out", out, space=dict(space, policies=[rows]), study=dict(study, framework="none"))

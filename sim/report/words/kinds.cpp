@@ -317,6 +317,9 @@ constexpr Kind kKinds[] = {
     {"kernel_error", "part of kernel_errors", "kernels error", "{kernels} {error:%1}"},
     {"step_interval", "part of accuracy", "low high rows sources nearest",
      "90 % of such steps take {low:3} to {high:3} s ({nearest}: {rows:#published step} of {sources:#benchmark})."},
+    {"interval_by_ratio", "part of accuracy", "low high rows sources nearest",
+     "90 % of such steps take {low:3} to {high:3} s, by their ratio to the measured one ({nearest}: {rows:#published ratio} "
+     "of {sources:#benchmark})."},
     {"error_of_jump", "part of accuracy", "family nearest error",
      "No published step is like these ({family}). The error of the nearest ({nearest}) was {error:%0}."},
     {"ratio_interval", "part of accuracy", "low high", "90 % of ratios of two rows are {low:2} to {high:2} of these."},
@@ -464,7 +467,7 @@ constexpr Kind kKinds[] = {
     // --- The framework on a GPU
     {"anchored", "a measured step anchors the study", "factor seconds",
      "its measured step of {seconds:3} s anchors all rows: the times of all kernels are multiplied by {factor:3}",
-     "how far off ratios to it are is unknown"},
+     "what is left is the error of a ratio to it"},
     {"benchmark_speed", "the framework has no slowdowns", "", "kernels are taken at their benchmark speed",
      "training runs them slower"},
     {"slowdowns_kept", "GEMM was measured on the profile, other kernels were not", "profile gpu kept more",

@@ -163,8 +163,13 @@ Notes Framework::kernel_notes_on(const Profile& profile, Precision precision) co
 }
 
 std::optional<ExpectedError> Framework::error_of(const StepFamily& steps, const Profile& profile) const {
-  if (says_slowdowns || anchor || rule_on(profile) == SlowdownRule::alone) return std::nullopt;
-  return expected_error(steps);
+  if (says_slowdowns || rule_on(profile) == SlowdownRule::alone) return std::nullopt;
+  std::optional<ExpectedError> error = expected_error(steps);
+  if (!error || !anchor) return error;
+  if (!error->speed_up) return std::nullopt;
+  error->step = error->speed_up;
+  error->is_of_ratio = true;
+  return error;
 }
 
 Notes Framework::kernel_errors_on(const Profile& profile, const std::string& network) const {
