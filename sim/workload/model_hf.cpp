@@ -61,6 +61,7 @@ constexpr PassedOver kPassedOver[] = {
      "layernorm_full_attention_beta layernorm_linear_attention_beta layernorm_mlp_beta postnorm "
      "use_post_norm embedding_initializer_range scale_emb scale_depth dim_model_base "
      "apply_residual_connection_post_layernorm"},
+    {"what another key or the type says, too", "rotary layer_switch order_of_interleaved_layers"},
     {"biases below a thousandth of a model", "mlp_bias lm_head_bias attention_out_bias"},
     {"heads of other tasks, or of inference alone",
      "summary_activation summary_first_dropout summary_proj_to_labels summary_type summary_use_proj "

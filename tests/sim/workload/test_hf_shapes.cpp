@@ -435,6 +435,16 @@ TEST_CASE("Attention and FFN side by side, behind one norm or two") {
   const ModelShape serial = read(with(falcon, {{"parallel_attn", false}}));
   CHECK_FALSE(serial.parallel_ffn);
   CHECK(serial.parameters() - one.parameters() == 2 * 512);
+  // As Cohere writes Command R7B, with a window in three of four layers.
+  const ModelShape command = read(json::parse(R"({"model_type": "cohere2", "hidden_size": 4096,
+    "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128,
+    "intermediate_size": 14336, "vocab_size": 256000, "hidden_act": "silu", "layer_switch": 4,
+    "order_of_interleaved_layers": "local_attn_first", "sliding_window": 4096, "sliding_window_pattern": 4,
+    "use_parallel_block": true, "use_gated_activation": true, "use_embedding_sharing": true,
+    "position_embedding_type": "rope_gptj", "rotary_pct": 1.0, "logit_scale": 0.25})"));
+  CHECK(command.one_norm);
+  CHECK(sliding(command) == 24);
+  CHECK(static_cast<double>(command.parameters()) == doctest::Approx(8028033024).epsilon(1e-4));
   // Both of GPT-NeoX's norms read the layer's input. StableLM leaves the second out.
   const json residual = {{"use_parallel_residual", true}};
   CHECK_FALSE(read(with(llama(), {{"model_type", "gpt_neox"}, {"hidden_act", "gelu"}})).one_norm);
