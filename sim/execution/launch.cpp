@@ -33,6 +33,7 @@
 
 #include "policies/base/error.h"
 #include "policies/base/index.h"
+#include "policies/base/text.h"
 
 namespace equipoise::execution {
 namespace {
@@ -379,9 +380,12 @@ int supervise(const Supervision& job) {
     fault = told;
   else if (fault.empty() && WIFEXITED(status) && WEXITSTATUS(status) > kBySignal && !killed_rank(words))
     fault = seen.death(WEXITSTATUS(status) - kBySignal);
-  else if (fault.empty() && WIFEXITED(status) && WEXITSTATUS(status) == 0 &&
-           stage_of(fault_file(job.folder), "0") != RankStage::ended)
-    fault = "mpirun ended with status 0, and no rank had run to its end";
+  else if (fault.empty() && WIFEXITED(status) && WEXITSTATUS(status) < kRankFailed &&
+           stage_of(fault_file(job.folder), "0") <
+               (WEXITSTATUS(status) == 0 ? RankStage::ended : RankStage::leaves) &&
+           (WEXITSTATUS(status) == 0 || (words.empty() && !ranks_spoke)))
+    fault = "mpirun ended with status " + std::to_string(WEXITSTATUS(status)) +
+            ", and no rank had run to its end";
   const std::string last = last_words(status, fault, words, ranks_spoke);
   std::fputs(last.c_str(), stderr);
   return last.empty() ? WEXITSTATUS(status) : kRankFailed;
@@ -457,7 +461,7 @@ std::string last_words(int status, std::string fault, const std::string& words_o
   }
   if (!fault.empty()) return "error: " + fault + "\n";
   if (WIFSIGNALED(status)) return "error: mpirun died: " + text_of_signal(WTERMSIG(status)) + "\n";
-  return words_of_mpirun + "error: the ranks could not be run: mpirun ended with status " +
+  return printable_lines(words_of_mpirun) + "error: the ranks could not be run: mpirun ended with status " +
          std::to_string(WEXITSTATUS(status)) + "\n";
 }
 

@@ -386,8 +386,11 @@ def an_mpirun(script):
 
 
 def mpirun_starts_nobody(launch, chance):
-    said, _ = an_mpirun("exit 0\n")
-    assert said == "error: mpirun ended with status 0, and no rank had run to its end\n", said
+    for status in (0, 1, 2):
+        said, _ = an_mpirun(f"exit {status}\n")
+        assert said == f"error: mpirun ended with status {status}, and no rank had run to its end\n", said
+    said, _ = an_mpirun("printf '\\033[31mno slots' >&2; exit 1\n")
+    assert said.startswith("\\x1b[31mno slots") and "the ranks could not be run" in said, said
 
 
 def mpirun_hangs(launch, chance):
