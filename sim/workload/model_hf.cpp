@@ -3,6 +3,8 @@
 // A config is read whole: every key is one that shapes the model and is read here, one that shapes nothing
 // (kHarmless), one that is off (null, false, empty), or one that is refused by name. So nothing that we do
 // not model passes for what we do.
+#include "sim/workload/model_hf.h"
+
 #include <algorithm>
 #include <iterator>
 #include <map>
@@ -18,7 +20,6 @@
 #include "sim/workload/hf_config.h"
 #include "sim/workload/hf_indexer.h"
 #include "sim/workload/hf_recurrence.h"
-#include "sim/workload/model.h"
 #include "traces/json_text.h"
 
 namespace equipoise {

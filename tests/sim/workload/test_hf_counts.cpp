@@ -7,7 +7,7 @@
 #include <string>
 
 #include "policies/base/files.h"
-#include "sim/workload/model.h"
+#include "sim/workload/model_hf.h"
 #include "tests/scratch_folder.h"
 #include "traces/json_text.h"
 
