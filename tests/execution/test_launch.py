@@ -6,6 +6,7 @@ is in RANK_PROGRAM. `--rounds N` repeats the random cases, `--seed S` repeats a 
 mpirun is missing."""
 import argparse
 import concurrent.futures
+import contextlib
 import os
 import pathlib
 import random
@@ -120,7 +121,8 @@ class Job:
 
     def clean_up(self):
         for pid in self.processes():
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it has just ended by itself
+                os.kill(pid, signal.SIGKILL)
         for path in SHARED_MEMORY.iterdir():
             if any(name in path.name for name in self.names):
                 shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
