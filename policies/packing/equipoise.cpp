@@ -176,8 +176,8 @@ std::vector<std::vector<std::int64_t>> outlier_thresholds(const PackOptions& opt
 std::vector<std::int64_t> counts_of(const PackOptions& options, double tokens_of_batch) {
   if (options.micro_batches > 0) return {options.micro_batches};
   const std::int64_t lanes = std::max(1, options.lanes), round = std::max(1, options.lane_round);
-  // In a lane. Those of documents are not multiples of the fewest that fit: more memory, which allows fewer,
-  // then excludes none.
+  // These are numbers in a lane. Those of documents are not multiples of the fewest that fit, so that more
+  // memory, which allows fewer, excludes none but the fewest itself.
   std::int64_t unit = (micro_batches_of_step(options) + lanes - 1) / lanes, fewest = unit, most = 4 * unit;
   if (options.documents_per_step > 0) {
     unit = 1;

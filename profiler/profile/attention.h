@@ -116,8 +116,9 @@ inline constexpr std::array<std::string_view, 5> kDocumentMaskNames{"varlen", "b
 AttentionWork attention_work(AttentionMask mask, DocumentMask apart, std::span<const QueryKeys> documents,
                              AttentionPass pass = AttentionPass::forward);
 
-// A packed attention call, counted piece by piece. On a kernel that gives each document its own tiles, the
-// counts determine the time of both passes. Hot loops count a call once and price both passes from it.
+// A packed attention call, counted piece by piece. On a kernel that gives each document its own tiles, and on
+// a square-causal one, the counts determine the time of both passes. Hot loops count a call once and price
+// both passes from it.
 
 struct AttentionCall {
   AttentionWork work, backward;

@@ -144,7 +144,8 @@ ReadFiles read_files(const FitCommandOptions& options, std::ostream& notes) {
   std::set<std::string> seen;
   for (const std::string& path : options.samples) {
     std::error_code unnamed;  // a pipe has a name that leads to no file
-    if (!seen.insert(std::filesystem::weakly_canonical(path, unnamed).string()).second && !unnamed)
+    const std::string file = std::filesystem::weakly_canonical(path, unnamed).string();
+    if (!seen.insert(unnamed ? path : file).second)
       throw UserError(path + ": named twice; its samples would count twice");
     add_samples_file(path, histogram, options.network, all, notes);
   }

@@ -227,9 +227,9 @@ void write_results(const std::string& folder, const TuneReport& report) {
   const bool ran = !report.ranking.empty();
   const Point first = ran ? report.ranking.front().point : report.places.ranking.front().point;
   const auto& alike = ran ? report.ranking.front().alike : report.places.ranking.front().alike;
-  std::vector<std::string> left_out = report.places.left_out;
-  left_out.insert(left_out.end(), report.places.alike_own.begin(), report.places.alike_own.end());
-  json file = best_json(report.candidates, first, alike, left_out);
+  std::vector<std::string> omitted = report.places.omitted;
+  omitted.insert(omitted.end(), report.places.alike_own.begin(), report.places.alike_own.end());
+  json file = best_json(report.candidates, first, alike, omitted);
   const double bound = report.options.order_delay;
   if (file.value("max_delay", Study().max_delay) != bound) file["max_delay"] = bound;
   write_file_atomically(best, file.dump(2) + "\n");

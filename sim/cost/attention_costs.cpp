@@ -50,12 +50,10 @@ static SparseAttention::Pairs sparse_pairs(const IndexerShape& indexer, std::spa
   return {window == 0 ? visible_pairs(pieces, 0) : 0, visible_pairs(pieces, indexer.top_keys)};
 }
 
-// Forward FLOPs over the pieces.
-static double flops_of(const AttentionCosts& costs, const std::optional<IndexerShape>& indexer,
-                       std::span<const QueryKeys> pieces, std::int64_t window) {
-  if (!indexer) return costs.flops(visible_pairs(pieces, window));
-  const SparseAttention::Pairs pairs = sparse_pairs(*indexer, pieces, window);
-  return costs.flops(pairs.chosen, pairs.scored);
+static SparseAttention::Pairs pairs_of(const std::optional<IndexerShape>& indexer,
+                                       std::span<const QueryKeys> pieces, std::int64_t window) {
+  return indexer ? sparse_pairs(*indexer, pieces, window)
+                 : SparseAttention::Pairs{0, visible_pairs(pieces, window)};
 }
 
 double AttentionCosts::forward_seconds(std::span<const QueryKeys> pieces, RangeUse& use, std::int64_t window,
@@ -95,15 +93,16 @@ AttentionTimes AttentionCosts::times(std::span<const QueryKeys> pieces, RangeUse
 Op AttentionCosts::forward(std::span<const QueryKeys> pieces, RangeUse& use, std::int64_t window) const {
   Op op{OpName::attention, Stream::compute};
   op.duration = forward_time(pieces, use, window);
-  op.flops = flops_of(*this, basis_.model.indexer, pieces, window);
+  const SparseAttention::Pairs pairs = pairs_of(basis_.model.indexer, pieces, window);
+  op.flops = forward_flops(pairs.chosen, pairs.scored);
   return op;
 }
 
-// A backward counts 2.5 times the FLOPs of its forward.
 Op AttentionCosts::backward(std::span<const QueryKeys> pieces, RangeUse& use, std::int64_t window) const {
   Op op{OpName::attention, Stream::compute};
   op.duration = to_picoseconds(backward_seconds(pieces, use, window, 1));
-  op.flops = 2.5 * flops_of(*this, basis_.model.indexer, pieces, window);
+  const SparseAttention::Pairs pairs = pairs_of(basis_.model.indexer, pieces, window);
+  op.flops = backward_flops(pairs.chosen, pairs.scored);
   return op;
 }
 

@@ -42,12 +42,15 @@ class AttentionCosts {
   [[nodiscard]] std::int64_t window_of(Mixer mixer) const {
     return mixer == Mixer::window ? basis_.model.reach().window : 0;
   }
-  // Matrix FLOPs of one layer's forward attention on one TP rank, over so many query-key pairs that it
-  // attends to, and so many that its indexer scores.
-  [[nodiscard]] double flops(double pairs, double scored = 0) const {
-    if (sparse_) return sparse_->flops({scored, pairs});
+  // Matrix FLOPs of one layer's attention on one TP rank, over so many query-key pairs that it attends to,
+  // and so many that its indexer scores. A backward has five products where the forward has two.
+  [[nodiscard]] double forward_flops(double pairs, double scored = 0) const {
+    if (sparse_) return sparse_->forward_flops({scored, pairs});
     const ModelShape& m = basis_.model;
     return 2.0 * (m.head_dim + m.value_dim()) * (m.heads / basis_.layout.tensor) * pairs;
+  }
+  [[nodiscard]] double backward_flops(double pairs, double scored = 0) const {
+    return sparse_ ? sparse_->backward_flops({scored, pairs}) : 2.5 * forward_flops(pairs);
   }
   // The least time of a call per query and per visible (or chosen) pair, forward and backward.
   [[nodiscard]] AttentionModel::Least least_forward() const;

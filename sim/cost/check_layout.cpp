@@ -59,11 +59,12 @@ void check_recurrence(const RecurrentShape& r, const Layout& p, const std::strin
 // an all-gather are refused by Megatron-core, too.
 void check_indexer(const Layout& p, const std::string& where) {
   const std::string model = " for a model with an indexer";
+  // Policies form CP groups of GPUs that are data parallel otherwise.
   require_layout(
-      p.context == 1 || p.context_comm == ContextComm::all_gather, where,
+      p.context * p.data == 1 || p.context_comm == ContextComm::all_gather, where,
       ".context_comm: expected all-gather" + model + ", found " + std::string(name_of(p.context_comm)));
-  require_layout(p.nano_batches_of(p.context) == 1 && !p.evens_out_stages(), where,
-                 ".nano_batches: expected 1 and no stage_attention_exchange" + model);
+  require_layout(p.nano_batches_of(p.context) == 1, where, ".nano_batches: expected 1" + model);
+  require_layout(!p.evens_out_stages(), where, ".stage_attention_exchange: expected false" + model);
   require_layout(
       !p.repeats(RecomputeModule::mla_up_proj), where,
       ".recompute.modules: expected no mla_up_proj" + model + ", whose attention reads compressed keys");

@@ -50,16 +50,16 @@ double recurrence_bytes(const RecurrentShape& r) {
   return kBf16Bytes * (as_double(r.projected_width()) + made + thin + smoothed);
 }
 
-// What attention to chosen keys keeps of a token on a TP rank besides its output: queries before and after
-// they enter the latent space, its result there, the keys that heads share, and an indexer's queries and
-// weights, all in bf16. Of each chosen key its number and, for the backward of the indexer's loss, a gradient
-// in fp32.
-double sparse_bytes(const ModelShape& m, double tensor, bool indexes) {
+// What attention to chosen keys keeps of a token on a TP rank in addition to its output: queries before and
+// after they enter the latent space, its result there and the keys that heads share, in bf16, and the number
+// of each chosen key. An indexer that learns keeps its queries and weights, and a gradient in fp32 of each
+// chosen key's score.
+double sparse_bytes(const ModelShape& m, double tensor, bool learns) {
   const IndexerShape& indexer = *m.indexer;
   const double latent = as_double(2 * m.mla->kv_lora + m.mla->rope_dim + m.mla->nope_dim) * m.heads / tensor;
-  const double own = indexes ? indexer.heads * (indexer.dim + 1.0) : 0;
+  const double own = learns ? indexer.heads * (indexer.dim + 1.0) : 0;
   return kBf16Bytes * (latent + as_double(m.kv_width()) + own) +
-         kFp32Bytes * (indexes ? 2 : 1) * as_double(indexer.top_keys);
+         kFp32Bytes * (learns ? 2 : 1) * as_double(indexer.top_keys);
 }
 
 }  // namespace
@@ -79,12 +79,13 @@ double kept_bytes(const ModelShape& m, const Layout& layout, const FrameworkOpti
   if (layout.repeats(RecomputeModule::mla_up_proj))
     queries_and_keys =
         as_double((m.mla->q_lora > 0 ? m.mla->q_lora : m.hidden) + m.mla->kv_lora + m.mla->rope_dim) / t;
-  const bool indexes = m.indexer && mixer == Mixer::attention;
+  const bool learns = m.indexer_learns() && mixer == Mixer::attention;
   const double attended =
-      m.indexer ? sparse_bytes(m, t, indexes) : kBf16Bytes * queries_and_keys;  // what attention reads
+      m.indexer ? sparse_bytes(m, t, learns) : kBf16Bytes * queries_and_keys;  // what attention reads
   const double out_local = as_double(m.heads) * m.value_dim() / t;
-  // Inputs and statistics.
-  double norms = m.layer_norms(kind) * (h * kBf16Bytes + norm_of(m.norm).kept_row_bytes) / t;
+  // Inputs and statistics. Norms of an attention and an FFN side by side have one input.
+  const int norm_inputs = m.parallel_ffn ? 1 : m.layer_norms(kind);
+  double norms = (norm_inputs * h * kBf16Bytes + m.layer_norms(kind) * norm_of(m.norm).kept_row_bytes) / t;
   const Training& training = m.training;
   // By operator: keeps the layer's input and, with TP, the result of its first reduce-scatter; also Q, V,
   // attention and gate.

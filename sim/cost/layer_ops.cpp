@@ -185,7 +185,7 @@ void LayerOps::backward(LayerKind kind, std::int64_t n, const ExpertArrivals& ar
       before.mark_again(expansion);
     }
     after.push(rows.rotary(n, documents, ElementwisePass::backward, use));
-    if (!recurs(mixer)) repeat_norm(after);
+    if (!recurs(mixer) && !basis.model.one_norm) repeat_norm(after);
     if (indexes(mixer)) push_index(n, true, after, use);
     push_projections(n, true, after, use);
   }

@@ -11,6 +11,7 @@
 //   target    attention's weights once more, of chosen pairs, from which the indexer learns
 //   learning  two products of the chosen pairs' scores, which gather keys as the backward does
 // A kernel computes at least 64 heads at once. As in Megatron-core every TP rank runs the whole indexer.
+// Scores are made for a block of queries at a time, whose memory is not counted.
 #pragma once
 
 #include "profiler/profile/profile.h"
@@ -20,28 +21,33 @@ namespace equipoise {
 
 class SparseAttention {
  public:
-  // `model` has an indexer.
+  // Expects a model with an indexer.
   SparseAttention(const ModelShape& model, int tensor, const DeviceFacts& device);
 
-  // Seconds of a layer on a TP rank. `scored`: pairs that its indexer scores; 0 if it has none.
+  // How many pairs the layer attends to, and how many its indexer scores; none of these if it has none.
   struct Pairs {
     double scored = 0, chosen = 0;
   };
-  [[nodiscard]] double forward_seconds(Pairs pairs) const {
-    return pairs.chosen * attended_ +
-           (pairs.scored > 0 ? pairs.scored * scored_ + pairs.chosen * target_ : 0);
-  }
-  [[nodiscard]] double backward_seconds(Pairs pairs) const {
-    return pairs.chosen * (backward_ + (pairs.scored > 0 ? learning_ : 0));
-  }
-  // FLOPs of the forward.
-  [[nodiscard]] double flops(Pairs pairs) const {
-    return pairs.chosen * attended_flops_ + pairs.scored * scored_flops_;
-  }
+  // Of a layer on a TP rank.
+  [[nodiscard]] double forward_seconds(Pairs pairs) const { return forward(seconds_, pairs); }
+  [[nodiscard]] double backward_seconds(Pairs pairs) const { return backward(seconds_, pairs); }
+  [[nodiscard]] double forward_flops(Pairs pairs) const { return forward(flops_, pairs); }
+  [[nodiscard]] double backward_flops(Pairs pairs) const { return backward(flops_, pairs); }
 
  private:
-  double attended_flops_ = 0, scored_flops_ = 0;                                 // of a pair
-  double attended_ = 0, backward_ = 0, scored_ = 0, target_ = 0, learning_ = 0;  // seconds of a pair
+  // What the kernels take for a pair.
+  struct OfPair {
+    double attended = 0, backward = 0, scored = 0, target = 0, learning = 0;
+  };
+  static double forward(const OfPair& of_pair, Pairs pairs) {
+    return pairs.chosen * of_pair.attended +
+           (pairs.scored > 0 ? pairs.scored * of_pair.scored + pairs.chosen * of_pair.target : 0);
+  }
+  static double backward(const OfPair& of_pair, Pairs pairs) {
+    return pairs.chosen * (of_pair.backward + (pairs.scored > 0 ? of_pair.learning : 0));
+  }
+
+  OfPair flops_, seconds_;
 };
 
 }  // namespace equipoise

@@ -19,7 +19,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -194,6 +193,17 @@ int signal_of_ended(int pid) {
   return last == std::string::npos ? 0 : std::atoi(stat.c_str() + last) & 0x7f;
 }
 
+// The CPU time of a process in ticks of the clock; 0 if it is gone.
+std::int64_t cpu_ticks(int pid) {
+  const std::string stat = all_of("/proc/" + std::to_string(pid) + "/stat");
+  std::istringstream fields(stat.substr(std::min(stat.size(), stat.rfind(')') + 1)));
+  std::string other;
+  for (int field = 3; field < 14; ++field) fields >> other;
+  std::int64_t user = 0, system = 0;
+  fields >> user >> system;
+  return user + system;
+}
+
 // What a rank hangs at, by its stage.
 constexpr const char* kWhileAt[] = {"before MPI starts", "while MPI starts", "where ranks meet", "",
                                     "after its work",    "while MPI ends",   "at its exit"};
@@ -207,6 +217,7 @@ class SeenRanks {
     int file = -1;   // readable once the process has ended; -1 afterwards
     int signal = 0;  // the signal that ended it; 0: none, or mpirun was told before we looked
     RankStage stage = RankStage::starts;
+    std::int64_t cpu_ticks = 0;
   };
   SeenRanks(pid_t launcher, int ranks, const sigset_t& signals, std::string fault_file)
       : launcher_(launcher),
@@ -233,10 +244,16 @@ class SeenRanks {
       if (ended == nullptr || ended->signal == SIGTERM) ended = &rank;
     }
     if (first_ended_ == nullptr) first_ended_ = ended;
-    goes_on_ = rank_by_pid_.empty();
+    // Where no rank notes its stage, they do other work than that of watched ranks.
+    goes_on_ = std::ranges::all_of(rank_by_pid_, [&](const auto& one) {
+      return stage_of(fault_file_, one.second.number) == RankStage::starts;
+    });
     for (auto& [pid, rank] : rank_by_pid_) {
       const RankStage before = std::exchange(rank.stage, stage_of(fault_file_, rank.number));
       goes_on_ |= rank.stage != before || rank.stage == RankStage::watched;
+      if (rank.stage != RankStage::starts) continue;
+      const std::int64_t ticks = cpu_ticks(pid);  // which it needs to read the study
+      goes_on_ |= std::exchange(rank.cpu_ticks, ticks) != ticks;
     }
     signalfd_siginfo signal{};
     return read(signals_, &signal, sizeof signal) == sizeof signal ? static_cast<int>(signal.ssi_signo) : 0;
@@ -470,9 +487,7 @@ int run_ranks(int ranks, const std::vector<std::string>& arguments, HealthLimits
   const std::string program = fs::read_symlink("/proc/self/exe");
   const std::string folder = make_job_folder(ranks);
   const LaunchCommand command = launch_command(host, folder, ranks, program, arguments);
-  // Until it meets the others, a rank does what this process has done so far, and starts MPI.
-  const double own_seconds = static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
-  limits.same_stage_seconds += (own_seconds + kMpiInitSeconds) * ranks / host.cores;
+  limits.same_stage_seconds += kMpiInitSeconds * ranks / host.cores;
 
   // From here on signals are handled one by one, except those that nohup or a shell had ignored.
   sigset_t signals;

@@ -105,7 +105,7 @@ struct HealthLimits {
   // How long one op may run on one rank while all others wait, or all ranks may wait. A long op is no fault
   // while others go on. On a slow machine with long documents, raise it.
   double same_op_seconds = 120;
-  // How long all ranks may stay at their stages where none has a watchdog, beyond the time that they need to
+  // How long all ranks may stay at their stages where none has a watchdog, in addition to what MPI needs to
   // start on their cores.
   double same_stage_seconds = 20;
 };
@@ -142,7 +142,7 @@ inline constexpr int kRankFailed = 3;
 // Environment variable for the ranks of run_ranks: the file in which the first rank that finds a fault
 // describes it. Its supervisor prints it.
 inline constexpr const char* kFaultFileVariable = "EQUIPOISE_FAULT_FILE";
-// In which Open MPI tells a process its rank.
+// Environment variable by which Open MPI gives a process its rank.
 inline constexpr const char* kRankVariable = "OMPI_COMM_WORLD_RANK";
 
 // How far a rank of run_ranks has come. Watchdogs find what happens while ranks are `watched`; at the other

@@ -281,8 +281,9 @@ std::string head_of(const Study& study, const StudyResult& result, std::size_t w
                                 ? counted(study.batch.documents_per_step, "document") + " a step"
                                 : window_text(study.batch.context_window) + " window";
   const auto head = [&](bool all) {
-    return concatenated(study.model.name, ", ", batch, ", ", counted(study.layout.gpus(), "GPU"), " (",
-                        axes_of(study.layout, all), "), ", result.profile, ", framework ",
+    const std::string axes = axes_of(study.layout, all);
+    return concatenated(study.model.name, ", ", batch, ", ", counted(study.layout.gpus(), "GPU"),
+                        axes.empty() ? "" : " (" + axes + ")", ", ", result.profile, ", framework ",
                         study.framework.preset.name, ", simulated");
   };
   const std::string full = head(true);

@@ -353,7 +353,7 @@ static json bare_entry(json entry) {
 }
 
 json best_json(const Candidates& candidates, Point point, const std::vector<std::string>& alike,
-               const std::vector<std::string>& left_out) {
+               const std::vector<std::string>& omitted) {
   json file = candidate_json(candidates, point);
   json winner = file["policies"].front(), baseline;
   const Study own = parse_case(candidates.study, "best.json");
@@ -361,8 +361,7 @@ json best_json(const Candidates& candidates, Point point, const std::vector<std:
   for (std::size_t i = 0; i < own.policies.size(); ++i) {
     json row = bare_entry(candidates.study["policies"][i]);
     const std::string& label = own.policies[i].label;
-    if (row.contains("file") || row == bare_entry(winner) || std::ranges::count(left_out, label) > 0)
-      continue;
+    if (row.contains("file") || row == bare_entry(winner) || std::ranges::count(omitted, label) > 0) continue;
     if (std::ranges::any_of(candidates.rows, [&](const RowChoice& of) {
           return std::ranges::count(alike, of.label) > 0 && bare_entry(of.entry) == row;
         }))

@@ -44,7 +44,7 @@ struct Places {
   std::vector<Place> faster;
   // Labels of the study's rows that best.json is without (own_rows.h): those that make the winner's steps,
   // and those that it would name first.
-  std::vector<std::string> alike_own, left_out;
+  std::vector<std::string> alike_own, omitted;
 };
 Places places_of(const Candidates& candidates, const SearchResult& found, std::size_t keep);
 

@@ -55,7 +55,7 @@ void rank_own_rows(Candidates& candidates, const StudyInputs& inputs, const Sear
     if (claim(row) > claim(winner))
       elsewhere.push_back(i);
     else if (claim(row) < claim(winner) || is_late(row.metrics, options) || !wanted(alone, row))
-      places.left_out.push_back(row.run.label);
+      places.omitted.push_back(row.run.label);
     else if (rate(row) == rate(winner))
       places.alike_own.push_back(row.run.label);
     else if (rate(row) > rate(result.policies[fastest]))

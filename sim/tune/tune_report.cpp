@@ -271,8 +271,8 @@ std::string own_rows_text(const TuneReport& report) {
   std::string text;
   if (report.places.ranking.front().is_own)
     text = "The first is a row of the study, which was run on the best layout after the search.\n";
-  if (const auto& left_out = report.places.left_out; !left_out.empty())
-    text += concatenated("best.json is without ", all_joined(left_out),
+  if (const auto& omitted = report.places.omitted; !omitted.empty())
+    text += concatenated("best.json is without ", all_joined(omitted),
                          ", which `study` would name first. The search did not reach it, or --space, --for "
                          "or --max-delay exclude it.\n");
   return text;

@@ -9,7 +9,7 @@ namespace {
 
 using nlohmann::json;
 
-// By a word or a letter for each layer.
+// The list has a word for each layer, or is a text with a letter for each.
 std::vector<bool> reuses_by_list(HfConfig& config, const char* key, int layers) {
   const json& list = *config.find(key);
   const bool letters = list.is_string();
@@ -31,8 +31,10 @@ std::vector<bool> reuses_by_list(HfConfig& config, const char* key, int layers) 
 std::vector<bool> reusing_layers(HfConfig& config, int layers) {
   const auto every = config.positive_or("index_topk_freq", 1);
   const auto offset = config.count_or("index_skip_topk_offset", 2);
-  for (const char* key : {"indexer_types", "index_topk_pattern"})
-    if (config.find(key) != nullptr) return reuses_by_list(config, key, layers);
+  const bool words = config.find("indexer_types") != nullptr;
+  const bool letters = config.find("index_topk_pattern") != nullptr;
+  if (words || letters)  // the words are taken where a file has both
+    return reuses_by_list(config, words ? "indexer_types" : "index_topk_pattern", layers);
   std::vector<bool> reuses;
   for (int i = 0; i < layers; ++i) reuses.push_back(std::max<std::int64_t>(i - offset + 1, 0) % every != 0);
   return reuses;

@@ -204,8 +204,13 @@ int ModelShape::layers_of(Mixer mixer) const {
 
 double ModelShape::training_flops(double tokens, double causal_pairs, double window_pairs) const {
   std::array<double, kMixers> passed{};  // layers, where a forward alone counts as a third
-  for (int layer = 0; layer < all_layers(); ++layer)
-    passed[at(mixer_of(kind(layer)))] += layer < training.frozen_layers ? 1.0 / 3 : 1;
+  int scoring = 0, learning = 0;         // layers with an indexer
+  for (int layer = 0; layer < all_layers(); ++layer) {
+    const bool frozen = layer < training.frozen_layers;
+    passed[at(mixer_of(kind(layer)))] += frozen ? 1.0 / 3 : 1;
+    scoring += has_indexer(layer) ? 1 : 0;
+    learning += has_indexer(layer) && indexer_learns() && !frozen ? 1 : 0;
+  }
   const double attention = 3.0 * 2.0 * (head_dim + value_dim()) * heads;
   const FrozenAndAdapters of_training = active_frozen_parameters();
   const double products = 6.0 * as_double(active_matmul_parameters() + of_training.adapters) -
@@ -213,7 +218,8 @@ double ModelShape::training_flops(double tokens, double causal_pairs, double win
   const double recurrent = recurrence ? 3.0 * recurrence->state_flops() : 0;
   const double parallel = passed[at(Mixer::parallel)];
   const double all = passed[at(Mixer::attention)];
-  const double scores = indexer ? indexer->pair_flops() * all * (causal_pairs + 2 * window_pairs) : 0;
+  const double scores =
+      indexer ? indexer->pair_flops() * (scoring * causal_pairs + 2 * learning * window_pairs) : 0;
   return products * tokens + scores + attention * (all + parallel) * (indexer ? window_pairs : causal_pairs) +
          attention * passed[at(Mixer::window)] * window_pairs +
          recurrent * (passed[at(Mixer::recurrence)] + parallel) * tokens;
@@ -354,6 +360,7 @@ void check_model_size(const ModelShape& model, const std::string& where) {
     low_rank = of(model.mla->q_lora) + of(model.mla->kv_lora);
   }
   double width = head * of(std::max(model.heads, model.kv_heads));
+  if (model.indexer) width += of(model.indexer->heads) * of(model.indexer->dim);
   if (model.recurrence) {
     const RecurrentShape& r = *model.recurrence;
     width = std::max(width, of(r.input_width()) + as_double(r.key_dim) * r.value_dim);

@@ -193,6 +193,8 @@ struct ModelShape {
     return indexer && !indexer->reuses.empty() && indexer->reuses[at(std::min(layer, layers - 1))];
   }
   [[nodiscard]] bool has_indexer(int layer) const { return indexer && !reuses_keys(layer); }
+  // Whether indexers are trained. Frozen ones score, and have no loss.
+  [[nodiscard]] bool indexer_learns() const { return indexer && training.trains(WeightKind::qkv); }
   [[nodiscard]] bool is_recurrent_layer(int layer) const {
     return recurrence && recurrence->layers[at(std::min(layer, layers - 1))];
   }

@@ -41,8 +41,7 @@ constexpr PassedOver kPassedOver[] = {
      "tokenizer_class prefix problem_type id2label label2id num_labels finetuning_task "
      "task_specific_params chunk_size_feed_forward gradient_checkpointing name quantization_config "
      "compression_config cache_implementation attn_implementation for_llm_compressor is_llama_config "
-     "interpolate_factor full_attn_mod model_type use_parallel_block use_parallel_embedding "
-     "use_embedding_sharing use_gated_activation"},
+     "interpolate_factor full_attn_mod model_type"},
     {"what generation takes",
      "max_length min_length do_sample early_stopping num_beams num_beam_groups temperature top_k top_p "
      "typical_p repetition_penalty length_penalty diversity_penalty no_repeat_ngram_size "
@@ -62,7 +61,7 @@ constexpr PassedOver kPassedOver[] = {
      "layernorm_full_attention_beta layernorm_linear_attention_beta layernorm_mlp_beta postnorm "
      "use_post_norm embedding_initializer_range scale_emb scale_depth dim_model_base "
      "apply_residual_connection_post_layernorm"},
-    {"what another key or the type says, too", "rotary layer_switch order_of_interleaved_layers"},
+    {"what another key or the type says, too", "rotary order_of_interleaved_layers"},
     {"biases below a thousandth of a model", "mlp_bias lm_head_bias attention_out_bias"},
     {"heads of other tasks, or of inference alone",
      "summary_activation summary_first_dropout summary_proj_to_labels summary_type summary_use_proj "
@@ -469,9 +468,10 @@ void read_windows(HfConfig& config, const TypeDefaults& type, bool known, ModelS
   const std::int64_t window = config.count_or("sliding_window", 0);
   if (config.count_or("sliding_window_size", window) != window)  // Gemma 2 states it twice
     config.fail("sliding_window_size", "the same as sliding_window");
-  const std::string every_key =
-      config.one_of({"sliding_window_pattern", "_sliding_window_pattern", "global_attn_every_n_layers"});
-  for (const char* key : {"_sliding_window_pattern", "global_attn_every_n_layers"}) (void)config.find(key);
+  const std::string every_key = config.one_of(
+      {"sliding_window_pattern", "_sliding_window_pattern", "global_attn_every_n_layers", "layer_switch"});
+  for (const char* key : {"_sliding_window_pattern", "global_attn_every_n_layers", "layer_switch"})
+    (void)config.find(key);
   const bool lists = config.find("layer_types") != nullptr;  // which then says it all
   // A type that is not known may state a window as long as its positions, which no layer uses.
   const json* const positions = config.find("max_position_embeddings");
@@ -636,6 +636,10 @@ void read_parallel_ffn(HfConfig& config, const std::string& type, bool always, M
   const bool one = falcon ? config.positive_or("num_ln_in_parallel_attn", norms) == 1 : !neox;
   m.one_norm = m.parallel_ffn && one;
   if (m.parallel_ffn) notes.push_back({"parallel_ffn", "model", {}});
+  if (type.starts_with("cohere"))  // other keys, or the type, say the same
+    for (const char* key :
+         {"use_parallel_block", "use_parallel_embedding", "use_embedding_sharing", "use_gated_activation"})
+      config.take(key);
 }
 
 void read_heads(HfConfig& config, bool one_kv_head, ModelShape& m) {
@@ -789,7 +793,7 @@ ModelShape read_hf_config(const std::string& path, const HfOptions& options, Not
   const int listed = blocks > 0 ? blocks : static_cast<int>(config.positive(layers, kMostLayers));
   m.layers = options.layers > 0 ? options.layers : listed;
   m.hidden = config.positive(config.one_of({"hidden_size", "n_embd"}));
-  read_heads(config, type_name == "gpt_bigcode", m);
+  read_heads(config, type_name == "gpt_bigcode" || type_name == "falcon", m);
   const std::string ffn = type.llama4 ? "intermediate_size_mlp"
                                       : config.one_of({"intermediate_size", "n_inner", "ffn_hidden_size"});
   // GPT-2's files omit the FFN if it is four times the hidden size.

@@ -336,7 +336,7 @@ TEST_CASE("equipoise is never slower than its starts by its own clock, and keeps
   CHECK(most_batches > 30);
 }
 
-TEST_CASE("more memory excludes no number of micro-batches that less memory tries") {
+TEST_CASE("more memory excludes no number of micro-batches that less memory tries, but its fewest") {
   PackOptions options;
   options.context_window = 4096;
   options.sequences_per_step = 4;

@@ -642,4 +642,11 @@ TEST_CASE("One norm before attention and FFN runs once, and is kept once") {
   };
   // The norm's input and its output in bf16, and its statistic.
   CHECK(kept(two) - kept(one) == 2 * 4096 * 2 + norm_of(m.norm).kept_row_bytes);
+  Layout repeats;
+  repeats.recompute = Recompute::modules;
+  repeats.recompute_modules = module_bit(RecomputeModule::layernorm);
+  CHECK(ops_of_pass(Models(m, repeats), LayerKind::dense, 1024, true, OpName::rms_norm).size() == 2);
+  // Two norms of one input keep it once.
+  m.one_norm = false;
+  CHECK(kept(two) - kept(Models(m, Layout{})) == 4096 * 2);
 }

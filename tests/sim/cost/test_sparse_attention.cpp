@@ -70,7 +70,7 @@ TEST_CASE("A document's chosen pairs grow with its length, and the scored ones w
   CHECK((eight - 2 * four) - (four - 2 * two) == doctest::Approx(4 * growth).epsilon(1e-3));
   CHECK(growth / 6 > 0.3 * one);
   CHECK(growth / 6 < 0.7 * one);               // what is left is linear
-  CHECK(forward(1024) * 3.9 < forward(2048));  // below 2,048 keys nothing is left out
+  CHECK(forward(1024) * 3.9 < forward(2048));  // below 2,048 keys all keys are chosen
   const ProfiledWorkload workload(models.costs, 131072);
   CHECK(workload.attention_seconds(65536) < 3 * workload.attention_seconds(32768));
 }
@@ -99,10 +99,29 @@ TEST_CASE("A frozen indexer does not learn") {
     return ops_of_pass(models, LayerKind::moe, 1024, true, OpName::weight_gradient).size();
   };
   CHECK(products(frozen) == 0);
+  // It keeps neither its queries and weights nor a gradient of the chosen keys' scores.
+  ModelShape latent = m;
+  latent.indexer->heads = 0;
+  const auto kept = [](const ModelShape& model) { return kept_bytes(model, Layout{}, {}, LayerKind::moe); };
+  CHECK(kept(m) == kept(latent));
   ModelShape plain = m;
   plain.training = {};
   plain.indexer.reset();
   CHECK(products(trained) == products(Models(plain, Layout{})) + 2);
+}
+
+TEST_CASE("FLOPs are those of a rank's own heads, and a backward's are of chosen pairs") {
+  const QueryKeys late{1024, 65536};
+  const double chosen = 1024.0 * 2048, scored = 1024 * (65536 - 0.5 * 1023);
+  RangeUse use;
+  for (const int tensor : {1, 8}) {
+    const Models models(indexed_model(), ranks_of(tensor, 1));
+    const double heads = 128.0 / tensor;
+    CHECK(models.costs.attention.forward({&late, 1}, use).flops ==
+          doctest::Approx(chosen * 2 * heads * (576 + 512 + 576) + scored * 2 * 64 * 128));
+    CHECK(models.costs.attention.backward({&late, 1}, use).flops ==
+          doctest::Approx(chosen * (2 * heads * (3 * 576 + 2 * 512) + 2 * 2 * 64 * 128)));
+  }
 }
 
 TEST_CASE("A CP group gathers the latent keys and those of the indexer, whatever the TP degree") {
@@ -144,4 +163,8 @@ TEST_CASE("Other forms of CP than an all-gather are refused") {
   CHECK_THROWS_WITH_AS(
       check_layout(indexed_model(), layout, "study"),
       "study: parallel.context_comm: expected all-gather for a model with an indexer, found ring", UserError);
+  layout.context = 1;
+  check_layout(indexed_model(), layout, "study");  // one GPU per replica, and one replica
+  layout.data = 2;                                 // of which policies make CP groups
+  CHECK_THROWS_AS(check_layout(indexed_model(), layout, "study"), UserError);
 }

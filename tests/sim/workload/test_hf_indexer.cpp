@@ -80,6 +80,8 @@ TEST_CASE("Layers without an indexer attend to the keys that the layer before ch
   json listed = indexing_config();
   listed["indexer_types"] = {"full", "full", "shared", "full", "shared"};
   CHECK(indexing_model(listed).indexer->reuses == m.indexer->reuses);
+  listed["index_topk_pattern"] = "FFFFF";  // Transformers reads the other key first
+  CHECK(indexing_model(listed).indexer->reuses == m.indexer->reuses);
   listed["indexer_types"] = nullptr;
   listed["index_topk_pattern"] = "FFSFS";
   CHECK(indexing_model(listed).indexer->reuses == m.indexer->reuses);

@@ -428,6 +428,9 @@ TEST_CASE("Attention and FFN side by side, behind one norm or two") {
   CHECK(one.one_norm);
   CHECK(one.kv_heads == 1);
   CHECK(one.ffn == 2048);
+  json queries_alone = falcon;
+  queries_alone.erase("multi_query");  // true in the model's class
+  CHECK(read(queries_alone).kv_heads == 1);
   const ModelShape two = read(with(falcon, {{"new_decoder_architecture", true}, {"num_kv_heads", 4}}));
   CHECK(two.parallel_ffn);
   CHECK_FALSE(two.one_norm);
@@ -436,15 +439,20 @@ TEST_CASE("Attention and FFN side by side, behind one norm or two") {
   CHECK_FALSE(serial.parallel_ffn);
   CHECK(serial.parameters() - one.parameters() == 2 * 512);
   // As Cohere writes Command R7B, with a window in three of four layers.
-  const ModelShape command = read(json::parse(R"({"model_type": "cohere2", "hidden_size": 4096,
+  const json written = json::parse(R"({"model_type": "cohere2", "hidden_size": 4096,
     "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128,
     "intermediate_size": 14336, "vocab_size": 256000, "hidden_act": "silu", "layer_switch": 4,
     "order_of_interleaved_layers": "local_attn_first", "sliding_window": 4096, "sliding_window_pattern": 4,
     "use_parallel_block": true, "use_gated_activation": true, "use_embedding_sharing": true,
-    "position_embedding_type": "rope_gptj", "rotary_pct": 1.0, "logit_scale": 0.25})"));
+    "position_embedding_type": "rope_gptj", "rotary_pct": 1.0, "logit_scale": 0.25})");
+  const ModelShape command = read(written);
   CHECK(command.one_norm);
   CHECK(sliding(command) == 24);
   CHECK(static_cast<double>(command.parameters()) == doctest::Approx(8028033024).epsilon(1e-4));
+  json switched = with(written, {{"layer_switch", 8}});
+  switched.erase("sliding_window_pattern");
+  CHECK(sliding(read(switched)) == 28);
+  CHECK(refusal(with(llama(), {{"use_parallel_block", true}})).find("use_parallel_block") == 0);
   // Both of GPT-NeoX's norms read the layer's input. StableLM leaves the second out.
   const json residual = {{"use_parallel_residual", true}};
   CHECK_FALSE(read(with(llama(), {{"model_type", "gpt_neox"}, {"hidden_act", "gelu"}})).one_norm);
