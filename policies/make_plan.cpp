@@ -1,5 +1,7 @@
-// Runs a policy with the steps that all policies share: documents above its limit, the order of
-// micro-batches, the clock and the validator.
+// The steps that all policies share: documents above a policy's limit, the order of micro-batches, the clock
+// and the validator.
+#include "policies/make_plan.h"
+
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
@@ -12,7 +14,6 @@
 
 #include "policies/least_loaded.h"
 #include "policies/loader.h"
-#include "policies/policy.h"
 #include "policies/steps.h"
 #include "policies/validator.h"
 

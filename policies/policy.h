@@ -165,21 +165,6 @@ std::span<const Policy> packing_policies();
 // Finds a policy by name. Throws UserError with the nearest known name.
 const Policy& packing_policy(std::string_view name);
 
-// Runs the policy with the steps that all policies share: options.oversize treats documents above its hard
-// limit (UserError by default), lanes are put into options.order, Step::pack_ms gets the measured time, and
-// in debug builds or with options.verify the validator checks the plan. With a sink, that gets all steps, and
-// the returned plan has none. A policy that `streams` gives them to it while it packs, unless the validator
-// has to see the whole plan first.
-Plan make_plan(const Policy& policy, const PackingProblem& problem);
-
-// The order of micro-batches in a lane is an option of every policy.
-//
-// as_packed keeps the plan's order. descending sorts stably by W (the sum over slices). bell takes the even
-// positions of that order reversed, then the odd ones, so that work rises to the largest and falls again
-// (ranks 4 2 0 1 3). Chunks of dependent groups keep their places, since the schedule needs them in order
-// after the others. O(m log m) for m micro-batches of a lane, plus one W per slice.
-void order_micro_batches(std::span<Step> steps, Order order, const Workload& workload);
-
 // Queries on the definitions of all policies and rules: the keys, and the users of a key.
 
 // The distinct keys of all packing policies in the registry's order; those of every policy come last.

@@ -13,6 +13,7 @@
 #include "policies/parameter.h"
 #include "policies/policy.h"
 #include "policies/sharding/sharding.h"
+#include "policies/solver/skrull_solver.h"
 #include "policies/solver/solvers.h"
 #include "policies/steps.h"
 

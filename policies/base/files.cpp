@@ -157,9 +157,12 @@ void read_blocks(const std::string& path, std::string_view holds,
   if (S_ISDIR(info.st_mode)) fail("found a folder, " + expected);
   if (!S_ISREG(info.st_mode) && !S_ISFIFO(info.st_mode)) fail("found a device, " + expected);
   const double most = input_limit().bytes;
-  if (S_ISREG(info.st_mode)) {
+  const bool is_pipe = S_ISFIFO(info.st_mode);
+  {
     const std::lock_guard lock(inputs().mutex);
-    inputs().files.insert({info.st_dev, info.st_ino});
+    if (!is_pipe) inputs().files.insert({info.st_dev, info.st_ino});
+    if (const auto known = inputs().pipes.find(path); is_pipe && known != inputs().pipes.end())
+      return add(known->second);
   }
   if (static_cast<double>(info.st_size) > most)
     refuse_input(path, "found a file of " + std::to_string(info.st_size / 1'000'000) + " MB");
@@ -167,28 +170,23 @@ void read_blocks(const std::string& path, std::string_view holds,
   if (!file) fail(std::strerror(errno));
   std::string block(std::size_t{1} << 18U, '\0');
   double read = 0;
+  std::string whole;  // of a pipe, for whoever asks again
   while (const std::size_t filled = std::fread(block.data(), 1, block.size(), file.get())) {
     read += static_cast<double>(filled);
     if (read > most)
       refuse_input(path, "found more than fits");  // a pipe, or a file that grows while it is read
     add(std::string_view(block).substr(0, filled));
+    if (is_pipe) whole.append(block, 0, filled);
   }
   if (std::ferror(file.get()) != 0) fail(std::strerror(errno));
+  if (!is_pipe) return;
+  const std::lock_guard lock(inputs().mutex);
+  inputs().pipes.emplace(path, std::move(whole));
 }
 
 std::string read_text_file(const std::string& path) {
-  std::error_code ignored;
-  const bool is_pipe = std::filesystem::is_fifo(path, ignored);
-  if (is_pipe) {
-    const std::lock_guard lock(inputs().mutex);
-    if (const auto known = inputs().pipes.find(path); known != inputs().pipes.end()) return known->second;
-  }
   std::string text;
   read_blocks(path, "", [&](std::string_view block) { text += block; });
-  if (is_pipe) {
-    const std::lock_guard lock(inputs().mutex);
-    inputs().pipes.emplace(path, text);
-  }
   return text;
 }
 

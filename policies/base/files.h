@@ -24,11 +24,12 @@ const InputLimit& input_limit();
 [[noreturn]] void refuse_input(const std::string& where, const std::string& found);
 
 // Passes a user's file to `add` block by block. The file is regular or a pipe; a device, whose bytes may
-// never end, is refused. `holds`: the expected contents, for errors; may be empty. Throws UserError where the
-// file cannot be read or is larger than the limit.
+// never end, is refused. A pipe is read once: whoever asks for it again gets the same bytes. `holds`: the
+// expected contents, for errors; may be empty. Throws UserError where the file cannot be read or is larger
+// than the limit.
 void read_blocks(const std::string& path, std::string_view holds,
                  const std::function<void(std::string_view)>& add);
-// Reads a user's file into a string. A pipe is read once: whoever asks for it again gets the same text.
+// Reads a user's file into a string.
 std::string read_text_file(const std::string& path);
 
 // Throws UserError where a file is there that read_blocks has read: what a command reads it does not write

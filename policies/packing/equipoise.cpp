@@ -40,6 +40,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <memory>
 #include <set>
 #include <span>
@@ -175,13 +176,21 @@ std::vector<std::vector<std::int64_t>> outlier_thresholds(const PackOptions& opt
 std::vector<std::int64_t> counts_of(const PackOptions& options, double tokens_of_batch) {
   if (options.micro_batches > 0) return {options.micro_batches};
   const std::int64_t lanes = std::max(1, options.lanes), round = std::max(1, options.lane_round);
-  std::int64_t of_lane = (micro_batches_of_step(options) + lanes - 1) / lanes;
-  if (options.documents_per_step > 0)
-    of_lane =
+  // These are numbers in a lane. Those of documents are not multiples of the fewest that fit, so that more
+  // memory, which allows fewer, excludes none but the fewest itself.
+  std::int64_t unit = (micro_batches_of_step(options) + lanes - 1) / lanes, fewest = unit, most = 4 * unit;
+  if (options.documents_per_step > 0) {
+    unit = 1;
+    fewest =
         static_cast<std::int64_t>(tokens_of_batch / static_cast<double>(lanes * max_tokens(options))) + 1;
+    most = std::max(fewest, options.documents_per_step / lanes);
+  }
   std::vector<std::int64_t> counts;
-  for (const std::int64_t halves : {2, 3, 4, 6, 8}) {
-    const std::int64_t count = rounded_up((of_lane * halves + 1) / 2, round) * lanes;
+  std::uint64_t halves = 2;  // 2, 3, 4, 6, 8, 12, ...
+  for (; unit * std::int64_t(halves) <= 2 * most;
+       halves = halves * (std::has_single_bit(halves) ? 9 : 8) / 6) {
+    const std::int64_t of_lane = std::max(fewest, (unit * std::int64_t(halves) + 1) / 2);
+    const std::int64_t count = rounded_up(of_lane, round) * lanes;
     if (std::find(counts.begin(), counts.end(), count) == counts.end()) counts.push_back(count);
   }
   return counts;

@@ -8,6 +8,8 @@
 //
 // The printed listing keeps duplicates (a best length of degree 1 appears twice). They are removed here, and
 // a group that two rules name keeps the measured strategy of its candidate.
+#include "policies/packing/hbp_groups.h"
+
 #include <algorithm>
 #include <bit>
 #include <limits>
@@ -21,6 +23,7 @@
 #include "policies/base/error.h"
 #include "policies/base/index.h"
 #include "policies/base/text.h"
+#include "policies/make_plan.h"
 #include "policies/packing/hbp.h"
 #include "policies/steps.h"
 

@@ -33,7 +33,8 @@ PipelineClock::PipelineClock(int stages, int chunks, std::size_t micro_batches)
   if (stages_ > 1) order_ops();
 }
 
-// Runs the schedule with ops of one unit each: the order in which they come is one that all waits allow.
+// Runs the schedule with ops of one unit each: the order in which they come is one that all waits allow, and
+// those of a unit do not wait for each other, so that a processor has several of them in flight.
 void PipelineClock::order_ops() {
   const auto stages = static_cast<std::size_t>(stages_), chunks = static_cast<std::size_t>(chunks_);
   const std::size_t total = count_ * chunks, virtual_stages = stages * chunks;
@@ -48,16 +49,17 @@ void PipelineClock::order_ops() {
   last_.assign(stages, kBegin);
   ops_.reserve(2 * total * stages);
   while (ops_.size() < 2 * total * stages) {
+    const std::size_t made_before = ops_.size();
     for (std::size_t s = stages; s-- > 0;) {
       const std::size_t behind = stages - 1 - s;
       const std::size_t warm_up = std::min(total, chunks > 1 ? 2 * behind + (chunks - 1) * stages : behind);
-      // A visit runs one op if its input is there.
+      // A unit runs one op of a stage if its input was there before.
       const bool back = forwards[s] == total || forwards[s] > warm_up + backwards[s];
       if (back && backwards[s] == total) continue;
       const auto [micro_batch, chunk] = turn_of(back ? backwards[s] : forwards[s], stages, chunks, back);
       const std::size_t v = chunk * stages + s;
       const std::uint32_t input = input_of(micro_batch, v, back);
-      if (input == kNotYet) continue;
+      if (input > made_before) continue;
       ops_.push_back({last_[s], input, static_cast<std::uint32_t>(2 * micro_batch + (back ? 1 : 0))});
       const auto made = static_cast<std::uint32_t>(ops_.size());
       last_[s] = made;

@@ -176,6 +176,9 @@ std::optional<Step> StepPacker::repacked(const Step& start) {
     behind.work[l / waiting] = std::max(behind.work[l / waiting], work);
     most = std::max(most, static_cast<std::int64_t>(start.lanes[l].micro_batches.size()));
   }
+  // However many micro-batches there are, none has room for a document above L_max.
+  if (std::ranges::any_of(whole, [&](const Slice& slice) { return slice.tokens() > shape_.max_tokens; }))
+    return std::nullopt;
   const std::int64_t round = std::max(1, options_.lane_round);
   std::int64_t fewest = micro_batches_of_lane(options_, tokens);
   if (equipoise_cuts_long(options_)) fewest = std::max(fewest, most);  // as many as its chunks

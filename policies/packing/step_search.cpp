@@ -56,7 +56,8 @@ class StepPacker::Search {
         shared_(packer.shared_per_token()),
         places_(packer.shape_.place && ranks_ > 1),
         clock_(packer.lane_shapes_.clock(per_lane)),
-        behind_(behind.work) {
+        behind_(behind.work),
+        least_loaded_(ranks_) {
     weigh();
     behind_.resize(groups_);
     bins_.resize(lanes_ * per_lane);
@@ -134,14 +135,16 @@ class StepPacker::Search {
   // exceed the targets.
   bool fill_best() {
     double least = std::numeric_limits<double>::infinity();
-    double best = -1;
+    double best = -1, filled = -1;
     for (const double taper : {0.0, 0.5, 1.0}) {
       if (taper > 0 && (!packer_.shape_.taper || packer_.lane_shapes_.stages() < 2)) break;
+      filled = taper;
       if (!fill(taper) || objective_ >= least) continue;
       least = objective_;
       best = taper;
     }
-    if (best < 0 || !fill(best)) return false;
+    if (best < 0) return false;
+    if (filled != best) fill(best);
     anchor();
     return true;
   }
@@ -227,13 +230,15 @@ class StepPacker::Search {
     Bin& bin = bins_[b];
     Load* const loads = &loads_[b * ranks_];
     std::fill(loads, loads + ranks_, Load{});
+    least_loaded_.reset();
     bin.spread = 0;
     bin.spread_tokens = 0;
     bin.tokens = 0;
     for (std::size_t k = 0; k < documents.size(); ++k) {
       const std::uint32_t i = documents[k];
-      rank_of_[i] = k < spread ? kDistributed : static_cast<int>(least_rank(b));
+      rank_of_[i] = k < spread ? kDistributed : static_cast<int>(least_loaded_.least());
       add(i, b, 1);
+      if (k >= spread) least_loaded_.add(least_loaded_.least(), whole_[i]);
     }
     return spread == documents.size() || has_room(b);
   }
@@ -598,6 +603,7 @@ class StepPacker::Search {
 
   std::vector<Bin> bins_;
   std::vector<Load> loads_;  // loads by micro-batch and rank
+  LeastLoaded<double> least_loaded_;  // scratch: the ranks of one micro-batch
   std::vector<std::uint32_t> slot_of_, bin_at_;
   std::vector<PassTimes> effective_;  // times by group of lanes and place
   std::vector<double> group_sum_, group_time_;

@@ -97,12 +97,29 @@ double TileAttentionCost::seconds(std::span<const Segment> segments) const {
   return pairs;
 }
 
+// Sorts segments that are a few sorted runs, as ranks put together leave them: neighbouring runs are merged
+// until one is left.
+static void merge_runs(std::span<Segment> segments) {
+  const auto before = [](const Segment& a, const Segment& b) {
+    return a.slice != b.slice ? a.slice < b.slice : a.q_begin < b.q_begin;
+  };
+  for (bool merged = true; merged;) {
+    merged = false;
+    for (auto run = segments.begin(); run != segments.end();) {
+      const auto middle = std::is_sorted_until(run, segments.end(), before);
+      const auto end = std::is_sorted_until(middle, segments.end(), before);
+      merged = merged || middle != segments.end();
+      std::inplace_merge(run, middle, end, before);
+      run = end;
+    }
+  }
+}
+
 void join_touching(Sharding& sharding) {
   std::size_t kept = 0, next = 0;
   for (std::size_t r = 1; r < sharding.rank_begin.size(); ++r) {
     const std::size_t first = kept, end = sharding.rank_begin[r];
-    std::ranges::sort(std::span(sharding.segments).subspan(next, end - next), {},
-                      [](const Segment& s) { return std::pair(s.slice, s.q_begin); });
+    merge_runs(std::span(sharding.segments).subspan(next, end - next));
     for (; next < end; ++next) {
       const Segment s = sharding.segments[next];
       Segment& last = sharding.segments[kept > first ? kept - 1 : kept];

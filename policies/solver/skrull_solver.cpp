@@ -24,6 +24,8 @@
 // k (r = 0 where it is distributed). Any solution can be renamed to satisfy that by numbering lanes,
 // micro-batches and ranks by their first document. Cost: limited by SolverWork, else exponential; a dozen
 // documents on two lanes of four ranks take seconds.
+#include "policies/solver/skrull_solver.h"
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>

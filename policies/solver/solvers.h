@@ -74,9 +74,4 @@ class SolverWork {
 Plan plan_fixed_solver(const PackingProblem& problem);
 Plan plan_varlen_solver(const PackingProblem& problem);
 
-// Skrull's joint program (skrull_solver.cpp).
-Plan plan_skrull_solver(const PackingProblem& problem);
-// A micro-batch holds fewer than C*N tokens, and so does a document.
-std::int64_t skrull_solver_hard_limit(const PackOptions& options);
-
 }  // namespace equipoise

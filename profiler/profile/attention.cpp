@@ -352,7 +352,10 @@ struct AttentionModel::Fit {
 
   [[nodiscard]] double seconds(const Direction& direction, const AttentionCall& call, RangeUse& use) const {
     if (call.work.tiles == 0) return 0;
-    const AttentionWork& work = direction.pass == AttentionPass::forward ? call.work : call.backward;
+    const AttentionWork work = direction.pass == AttentionPass::forward ? call.work
+                               : direction.apart == DocumentMask::square_causal
+                                   ? call.square_causal_backward()
+                                   : call.backward;
     return note(direction, call, attention_seconds(direction.parameters, heads, sms, work), use);
   }
 
@@ -410,8 +413,11 @@ double AttentionModel::backward_seconds(std::span<const QueryKeys> pieces, Range
 }
 
 bool AttentionModel::prices_counts() const {
-  const auto packs = [](const Direction& d) { return !d.cpu_core && d.apart == DocumentMask::varlen; };
-  return packs(fit_->forward) && packs(fit_->backward);
+  const auto counts = [](const Direction& d) {
+    const bool squares = d.apart == DocumentMask::square_causal && d.pass == AttentionPass::backward;
+    return !d.cpu_core && (d.apart == DocumentMask::varlen || squares);
+  };
+  return counts(fit_->forward) && counts(fit_->backward);
 }
 
 double AttentionModel::forward_seconds(const AttentionCall& call, RangeUse& use) const {

@@ -116,11 +116,15 @@ inline constexpr std::array<std::string_view, 5> kDocumentMaskNames{"varlen", "b
 AttentionWork attention_work(AttentionMask mask, DocumentMask apart, std::span<const QueryKeys> documents,
                              AttentionPass pass = AttentionPass::forward);
 
-// A packed attention call, counted piece by piece. On a kernel that gives each document its own tiles, the
-// counts determine the time of both passes. Hot loops count a call once and price both passes from it.
+// A packed attention call, counted piece by piece. On a kernel that gives each document its own tiles, and on
+// a square-causal one, the counts determine the time of both passes. Hot loops count a call once and price
+// both passes from it.
 
 struct AttentionCall {
   AttentionWork work, backward;
+  // Blocks of the backward if it computes whole rectangles, which a square-causal kernel does for causal
+  // pieces of which some have fewer queries than keys; 0 if none has.
+  std::int64_t rectangle_blocks = 0;
   std::int64_t fewest_queries = INT64_MAX;  // fewest queries of a piece
   std::int64_t most_keys = 0;
 
@@ -139,9 +143,19 @@ struct AttentionCall {
     backward.add_window_backward(queries, keys, window);
     extend(queries, keys);
   }
+  // The backward of a square-causal kernel.
+  [[nodiscard]] AttentionWork square_causal_backward() const {
+    if (rectangle_blocks == 0) return backward;
+    AttentionWork whole = backward;
+    whole.masked_tiles = 0;
+    whole.blocks = rectangle_blocks;
+    whole.second_call = whole.pieces > 1;
+    return whole;
+  }
   // The call with each of its pieces repeated `times` times.
   [[nodiscard]] AttentionCall repeated(std::int64_t times) const {
     AttentionCall all = *this;
+    all.rectangle_blocks *= times;
     for (AttentionWork* pass : {&all.work, &all.backward})
       for (std::int64_t* sum : {&pass->pieces, &pass->tiles, &pass->masked_tiles, &pass->blocks,
                                 &pass->query_tokens, &pass->key_tokens})
@@ -173,6 +187,8 @@ class CausalCounts {
     key_tiles_ += AttentionWork::parts_of(keys, kAttentionTile);
     unmasked_key_tiles_ += (keys - queries) / kAttentionTile;
     key_blocks_ += AttentionWork::causal_blocks_backward(queries, keys);
+    rectangle_blocks_ +=
+        AttentionWork::parts_of(keys, kAttentionTile) * AttentionWork::parts_of(queries, kAttentionBlock);
   }
   [[nodiscard]] AttentionCall call() const {
     const auto most = [](std::int64_t tokens, int size) { return AttentionWork::parts_of(tokens, size); };
@@ -182,6 +198,7 @@ class CausalCounts {
     call.backward = {
         pieces_,     most(most_keys_, kAttentionTile),     key_tiles_,    key_tiles_ - unmasked_key_tiles_,
         key_blocks_, most(most_queries_, kAttentionBlock), query_tokens_, key_tokens_};
+    if (query_tokens_ < key_tokens_) call.rectangle_blocks = rectangle_blocks_;
     call.fewest_queries = fewest_queries_;
     call.most_keys = most_keys_;
     return call;
@@ -192,6 +209,7 @@ class CausalCounts {
   std::int64_t fewest_queries_ = INT64_MAX, most_queries_ = 0, most_keys_ = 0;
   std::int64_t tiles_ = 0, blocks_ = 0;                                   // forward
   std::int64_t key_tiles_ = 0, unmasked_key_tiles_ = 0, key_blocks_ = 0;  // backward
+  std::int64_t rectangle_blocks_ = 0;                                     // backward, without a mask
 };
 
 // Counts a call whose pieces for_each(add) passes to add(queries, keys). `window`: 0 where queries see all

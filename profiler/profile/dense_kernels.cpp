@@ -16,6 +16,7 @@ namespace equipoise {
 constexpr double kLargestTile = kGemmTiles[0].rows * kGemmTiles[0].columns;
 constexpr double kPartialSumBytes = 8;  // fp32, written and read back
 constexpr std::array<double, 3> kSplits{1, 2, 4};
+constexpr double kRounding = 1e-12;  // relative
 
 static double tiles_along(std::int64_t size, int tile) {
   return static_cast<double>((size + tile - 1) / tile);
@@ -77,6 +78,11 @@ double gemm_seconds(const GemmForm& form, std::int64_t m, std::int64_t n, std::i
     const double whole_k_us = form.us_per_k[t] * powered_depth;
     for (const double splits : kSplits) {
       const double x = tiles * splits * form.inverse_sms;
+      // More splits have more partial sums, and waves that are full at best.
+      if (splits > 1 &&
+          tiles * form.inverse_sms * whole_k_us + x * form.fixed_us[t] + splits * split_us_each >
+              best * (1 + kRounding))
+        break;
       const double waves = std::max(1.0, x + fit.wave_blend * (rounded_up(x) - x));
       double us = waves * (whole_k_us * (1 / splits) + form.fixed_us[t]);
       if (splits > 1) us += fit.split_us + splits * split_us_each;

@@ -73,8 +73,8 @@ CaseRunner::Checked CaseRunner::with_progress(const StudyCase& c, const std::str
   };
   // Said before other rows take minutes to find that they have no room either.
   run_.row_done = [&](const PolicyResult& done) {
-    const bool may_recompute =
-        done.layout.recompute == Recompute::none || done.layout.recompute == Recompute::selective;
+    const bool may_recompute = !done.run.has_recompute && (done.layout.recompute == Recompute::none ||
+                                                           done.layout.recompute == Recompute::selective);
     if (options_.quiet || !place.empty() || c.study.policies.size() == 1 || !may_recompute ||
         done.status != RowStatus::oom || done.run.label != c.study.baseline)
       return;

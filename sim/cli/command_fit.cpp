@@ -143,7 +143,9 @@ ReadFiles read_files(const FitCommandOptions& options, std::ostream& notes) {
   ReadFiles all;
   std::set<std::string> seen;
   for (const std::string& path : options.samples) {
-    if (!seen.insert(std::filesystem::weakly_canonical(path).string()).second)
+    std::error_code unnamed;  // a pipe has a name that leads to no file
+    const std::string file = std::filesystem::weakly_canonical(path, unnamed).string();
+    if (!seen.insert(unnamed ? path : file).second)
       throw UserError(path + ": named twice; its samples would count twice");
     add_samples_file(path, histogram, options.network, all, notes);
   }

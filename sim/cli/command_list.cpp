@@ -67,7 +67,8 @@ std::vector<ListedName> model_rows() {
                         std::to_string(m.heads) + " heads (" + std::to_string(m.kv_heads) + " KV) of " +
                         std::to_string(m.head_dim) + ", FFN " + std::to_string(m.ffn) + ", vocabulary " +
                         std::to_string(m.vocab) +
-                        (m.moe ? ", " + std::to_string(m.moe->experts) + " experts" : "")});
+                        (m.moe ? ", " + std::to_string(m.moe->experts) + " experts" : "") +
+                        (m.indexer ? ", " + std::to_string(m.indexer->top_keys) + " keys chosen" : "")});
   return rows;
 }
 

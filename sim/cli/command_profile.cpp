@@ -6,6 +6,7 @@
 #include <ostream>
 
 #include "policies/base/error.h"
+#include "policies/base/files.h"
 #include "policies/base/text.h"
 #include "traces/json_object.h"
 #include "traces/synth.h"
@@ -50,6 +51,8 @@ int run_profile(const ProfileOptions& options, std::ostream& out, std::ostream& 
   if (std::filesystem::is_directory(options.session.out, ignored))  // fails before the minutes are spent
     throw UserError("--out " + options.session.out + ": found a folder, expected the name of a file");
   const Trace trace = lengths_of(options);
+  for (const char* const suffix : {"", ".journal", ".failed", ".trying"})
+    require_no_input(options.session.out + suffix);
   measure::SessionOptions session = options.session;
   session.lengths = trace.lengths;
   session.lengths_origin = trace.origin;

@@ -247,6 +247,7 @@ void print_search(const TuneReport& report, Format format, std::ostream& out) {
 // Keeps the journal of an earlier search next to the new one, since it may have taken hours.
 void set_aside(const std::string& journal, std::ostream& log) {
   if (!has_whole_line(journal)) return;
+  require_no_input(journal);
   std::error_code error;
   std::filesystem::rename(journal, journal + ".old", error);
   if (error) throw UserError("--out: cannot rename " + journal + " to .old: " + error.message());

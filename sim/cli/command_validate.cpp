@@ -1,31 +1,23 @@
 // If the study's profile is of another device, `validate` first measures this one.
 #include "sim/cli/command_validate.h"
 
-#include <unistd.h>
-
 #include <array>
-#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
-#include <iostream>
-#include <memory>
-#include <nlohmann/json.hpp>
-#include <sstream>
+#include <ostream>
 #include <string>
 #include <thread>
 
 #include "kernels/backend.h"
-#include "kernels/row_ops.h"
 #include "policies/base/error.h"
 #include "policies/base/files.h"
 #include "policies/base/index.h"
 #include "policies/base/text.h"
 #include "profiler/profile/profile.h"
-#include "sim/cli/command_fit.h"
-#include "sim/cli/command_profile.h"
+#include "sim/cli/device_profile.h"
 #include "sim/cli/simulation.h"
 #include "sim/execution/launch.h"
 #include "sim/limits/memory_limit.h"
@@ -38,96 +30,9 @@
 #include "sim/validation/real_run.h"
 #include "sim/validation/two_timelines.h"
 #include "sim/validation/validation_report.h"
-#include "traces/json_object.h"
 
 namespace equipoise {
 namespace {
-
-// The kernels of the device; null if this machine has none.
-std::unique_ptr<kernels::Backend> backend_of(const std::string& device) {
-  for (const kernels::BackendKind& kind : kernels::kBackends) {
-    std::string reason;
-    if (kind.name == device)
-      if (auto backend = kind.make(reason)) return backend;
-  }
-  return nullptr;  // the ranks say why
-}
-
-// Names of the row ops that every simulation needs and the profile has no table of.
-std::string missing_tables(const Profile& profile) {
-  const nlohmann::json none = nlohmann::json::object();
-  const nlohmann::json& tables = profile.has_table("elementwise") ? profile.table("elementwise") : none;
-  std::vector<std::string> missing;
-  for (const kernels::ElementwiseKind& kind : kernels::kElementwise)
-    if (kind.in_every_profile && !tables.contains(std::string(kind.name))) missing.emplace_back(kind.name);
-  return joined(missing);
-}
-
-std::string too_short(double minutes, const std::string& why) {
-  return "validate: --minutes " + short_number(minutes) +
-         " of profiling were too short on this machine: " + why + "; give more minutes";
-}
-
-// Whether the profile was measured on that device.
-bool covers(const Profile& profile, const kernels::Backend& backend) {
-  return profile.device().name == backend.describe().name;
-}
-
-// Until it is destroyed, results that this process and its ranks print are shown as progress, because a
-// command has one result on stdout.
-class StdoutToStderr {
- public:
-  StdoutToStderr() : stdout_((std::cout.flush(), ::dup(STDOUT_FILENO))) {
-    ::dup2(STDERR_FILENO, STDOUT_FILENO);
-  }
-  ~StdoutToStderr() {
-    ::dup2(stdout_, STDOUT_FILENO);
-    ::close(stdout_);
-  }
-  StdoutToStderr(const StdoutToStderr&) = delete;
-  StdoutToStderr& operator=(const StdoutToStderr&) = delete;
-
- private:
-  int stdout_;
-};
-
-// Measures this device within the given minutes: first kernels alone, then collectives between two ranks, if
-// the study has ranks that communicate. Returns the path of the fitted profile in `folder`.
-std::string profile_here(const std::string& device, double minutes, int ranks,
-                         const std::filesystem::path& folder, std::ostream& log) {
-  log << "the study's profile was measured on another device: measuring this one, at most "
-      << short_number(minutes) << " minutes (--minutes)" << std::endl;
-  const bool talks = ranks > 1 && device == "cpu" && !execution::under_launcher();
-  FitCommandOptions fit;
-  ProfileOptions profile;
-  profile.session.device = device;
-  profile.session.minutes = minutes * (talks ? 0.7 : 1.0);
-  profile.session.out = (folder / "kernels.json").string();
-  profile.session.quiet = true;
-  const std::atomic<bool> stop{false};
-  std::ostringstream report;
-  if (run_profile(profile, report, log, stop) != 0)
-    throw UserError("validate: a kernel of this device gives wrong results");
-  fit.samples = {profile.session.out};
-  if (talks) {
-    fit.samples.push_back((folder / "collectives.json").string());
-    std::ostringstream share;
-    share << minutes * 0.3;
-    const StdoutToStderr words_of_ranks;
-    if (execution::run_ranks(2, {"profile", "--device", device, "--minutes", share.str(), "--quiet", "--only",
-                                 "collective", "--out", fit.samples.back()}) != 0)
-      throw UserError("validate: collectives between two ranks could not be measured");
-  }
-  fit.out = (folder / "profile.json").string();
-  try {
-    fit_command(fit, report, report);
-  } catch (const UserError& e) {
-    throw UserError(too_short(minutes, e.what()));
-  }
-  if (const std::string missing = missing_tables(Profile::load(fit.out)); !missing.empty())
-    throw UserError(too_short(minutes, "no times of " + missing));
-  return fit.out;
-}
 
 // Prints the comparison and writes its files. `timelines` writes the files that need the run itself.
 int conclude(const Validation& validation, const ValidateOptions& options, std::ostream& out,
@@ -201,6 +106,84 @@ std::optional<Note> profile_note(const Profile& profile, const kernels::Backend&
                {"device", backend.name()}}};
 }
 
+// The steps next to the validated ones that show how long ops take inside a step.
+Calibration calibration_of(const Study& study, const StudyInputs& inputs, const ValidateOptions& options,
+                           const RealRank& rank, std::ostream* log) {
+  CalibrationOptions calibrating;
+  calibrating.policy = options.policy;
+  calibrating.steps = options.calibration_steps;
+  calibrating.replay = options.replay;
+  calibrating.seed = options.seed;
+  if (log != nullptr) calibrating.progress = [log](const std::string& what) { *log << what << std::endl; };
+  const StudyOfWindow study_of = [&options](std::int64_t window) {
+    std::vector<std::string> set = options.set;
+    set.push_back(std::string("batch.context_window=").append(std::to_string(window)));
+    return read_study(options.file, set);
+  };
+  return {study_of, study.batch.context_window, inputs.trace, rank, calibrating};
+}
+
+// The rows' steps, timed in rounds. Calibration and run alternate, so that a machine that gets slower or
+// busier does so in both.
+std::vector<RealResult> run_rounds(const Study& study, const std::vector<RealRow>& rows,
+                                   const ValidateOptions& options, const RealRank& rank,
+                                   Calibration& calibration, std::ostream* log) {
+  RealRunOptions run;
+  run.check = false;
+  run.warm_up = true;
+  run.repetitions = 1;
+  run.seed = options.seed;
+  std::vector<RealResult> results;
+  if (log != nullptr)
+    *log << counted(options.repetitions, "round") << " over the steps of " << counted(rows.size(), "row")
+         << ", calibration included; after the first it is known how long they take" << std::endl;
+  const auto begin = std::chrono::steady_clock::now();
+  for (int round = 1; round <= options.repetitions; ++round) {
+    calibration.run_round();
+    append_rounds(results, run_real(study, rows, rank, run));
+    const double spent = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    if (log != nullptr)
+      *log << "round " << round << ": " << time_left(as_double(round) / options.repetitions, spent)
+           << std::endl;
+  }
+  return results;
+}
+
+// Runs the rows on one rank. Rank 0 also compares and prints; returns the command's status, 0 on other ranks.
+int validate_on_rank(const Study& study, const StudyInputs& inputs, const ValidateOptions& options,
+                     const RealRank& rank, std::ostream& out, std::ostream& log) {
+  const bool leads = rank.floats.rank() == 0;
+  std::ostream* const progress = leads && !options.quiet ? &log : nullptr;
+  const std::vector<RealRow> rows = real_rows(
+      study, inputs, {options.policy, options.steps, execution::LossNormalizer::token}, rank.floats);
+  Calibration calibration = calibration_of(study, inputs, options, rank, progress);
+  std::vector<RealResult> results = run_rounds(study, rows, options, rank, calibration, progress);
+  if (!leads) return 0;
+  Validation validation;
+  validation.study = study.name;
+  validation.device = options.device;
+  validation.profile = study.cluster.profile;
+  validation.limits = options.device == "cpu" ? kCpuLimits : kCudaLimits;
+  validation.other_load = told_load();
+  validation.notes = study.notes;
+  if (options.replay) {
+    for (std::size_t i = 0; i < rows.size(); ++i) compose_steps(rows[i], results[i]);
+    validation.notes.push_back({"replayed", "", {}});
+  }
+  add(validation.notes, profile_note(inputs.profile, rank.backend));
+  const InStepTimes in_step = calibration.times();
+  const InStepTimes* times = in_step.empty() ? nullptr : &in_step;
+  for (Note& note : calibration.notes()) validation.notes.push_back(std::move(note));
+  compare_real(rows, results, times, validation);
+  if (options.replay) keep_kernels(validation);
+  return conclude(validation, options, out, [&](const std::filesystem::path& folder) {
+    std::filesystem::create_directories(folder / "timeline");
+    for (std::size_t i = 0; i < rows.size(); ++i)
+      write_real_timeline((folder / "timeline" / (file_name(rows[i].label) + ".pftrace")).string(), rows[i],
+                          results[i], times);
+  });
+}
+
 // Repeats the run with a profile of this device, which is kept with its results.
 int validate_with_own_profile(const ValidateOptions& options, std::vector<std::string> arguments, int ranks,
                               std::ostream& out, std::ostream& log) {
@@ -245,66 +228,7 @@ int run_validate_command(const ValidateOptions& options, const std::vector<std::
 
   int status = 0;
   on_ranks(ranks, options.device, options.replay, limits, [&](const RealRank& rank) {
-    const bool leads = rank.floats.rank() == 0;
-    const std::vector<RealRow> rows = real_rows(
-        study, inputs, {options.policy, options.steps, execution::LossNormalizer::token}, rank.floats);
-    CalibrationOptions calibrating;
-    calibrating.policy = options.policy;
-    calibrating.steps = options.calibration_steps;
-    calibrating.replay = options.replay;
-    calibrating.seed = options.seed;
-    if (leads && !options.quiet)
-      calibrating.progress = [&](const std::string& what) { log << what << std::endl; };
-    Calibration calibration(
-        [&](std::int64_t window) {
-          std::vector<std::string> set = options.set;
-          set.push_back(std::string("batch.context_window=").append(std::to_string(window)));
-          return read_study(options.file, set);
-        },
-        study.batch.context_window, inputs.trace, rank, calibrating);
-    RealRunOptions run;
-    run.check = false;
-    run.warm_up = true;
-    run.repetitions = 1;
-    run.seed = options.seed;
-    std::vector<RealResult> results;
-    // Calibration and run alternate, so that a machine that gets slower or busier does so in both.
-    if (leads && !options.quiet)
-      log << counted(options.repetitions, "round") << " over the steps of " << counted(rows.size(), "row")
-          << ", calibration included; after the first it is known how long they take" << std::endl;
-    const auto begin = std::chrono::steady_clock::now();
-    for (int round = 1; round <= options.repetitions; ++round) {
-      calibration.run_round();
-      append_rounds(results, run_real(study, rows, rank, run));
-      const double spent = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-      if (leads && !options.quiet)
-        log << "round " << round << ": " << time_left(as_double(round) / options.repetitions, spent)
-            << std::endl;
-    }
-    if (!leads) return;
-    Validation validation;
-    validation.study = study.name;
-    validation.device = options.device;
-    validation.profile = study.cluster.profile;
-    validation.limits = options.device == "cpu" ? kCpuLimits : kCudaLimits;
-    validation.other_load = told_load();
-    validation.notes = study.notes;
-    if (options.replay) {
-      for (std::size_t i = 0; i < rows.size(); ++i) compose_steps(rows[i], results[i]);
-      validation.notes.push_back({"replayed", "", {}});
-    }
-    add(validation.notes, profile_note(inputs.profile, rank.backend));
-    const InStepTimes in_step = calibration.times();
-    const InStepTimes* times = in_step.empty() ? nullptr : &in_step;
-    for (Note& note : calibration.notes()) validation.notes.push_back(std::move(note));
-    compare_real(rows, results, times, validation);
-    if (options.replay) keep_kernels(validation);
-    status = conclude(validation, options, out, [&](const std::filesystem::path& folder) {
-      std::filesystem::create_directories(folder / "timeline");
-      for (std::size_t i = 0; i < rows.size(); ++i)
-        write_real_timeline((folder / "timeline" / (file_name(rows[i].label) + ".pftrace")).string(), rows[i],
-                            results[i], times);
-    });
+    if (const int own = validate_on_rank(study, inputs, options, rank, out, log); own != 0) status = own;
   });
   return status;
 }

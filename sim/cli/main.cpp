@@ -126,7 +126,8 @@ int run_program(int argc, char** argv) {
         "--max-memory-GB (by default the least of 80% of the machine's, the cgroup's and RLIMIT_AS)");
     return kInputError;
   } catch (const std::filesystem::filesystem_error& e) {  // a name that no file system accepts
-    print_error(e.path1().string().substr(0, kMostNameShown) + ": " + e.code().message());
+    const std::string name = e.path1().string().substr(0, kMostNameShown);
+    print_error((name.empty() ? "" : name + ": ") + e.code().message());
     return kInputError;
   } catch (const std::exception& e) {
     print_error(std::string("internal fault: ") + e.what());
@@ -159,8 +160,10 @@ int main(int argc, char** argv) {
   std::cerr.flush();
   std::fflush(nullptr);
   if (status == 0) {
+    using equipoise::execution::RankStage;
+    note_stage(RankStage::in_mpi_finalize);
     equipoise::kernels::finish_mpi();  // skipped on failure: it waits for the other ranks
-    equipoise::execution::note_end_of_ranks();
+    note_stage(RankStage::ended);
   }
 #ifdef __SANITIZE_ADDRESS__
   // A normal exit of a rank that failed alone would wait for the others.

@@ -17,6 +17,7 @@
 #include "sim/report/summary_json.h"
 #include "sim/study/read/naming.h"
 #include "sim/study/row/details.h"
+#include "traces/json_object.h"
 
 namespace equipoise {
 
@@ -138,6 +139,8 @@ static json journal_key(const std::vector<StudyCase>& cases, const StudyOptions&
       {"timeline_gzip", options.timeline_gzip},
       {"chakra", options.chakra},
       {"ignore_memory", options.ignore_memory},
+      {"max_delay", options.max_delay.value_or(asked.file.value("max_delay", 1.0))},
+      {"tokens", options.tokens},
       {"limits", {options.max_memory_GB, options.max_output_GB}},  // a case beyond the limits is refused
       {"cases", json::array()}};
   key["inputs"] = json::object();

@@ -33,29 +33,7 @@ AttentionCosts::AttentionCosts(const CostBasis& basis)
   add_shared(layout.context);  // any divisor of the heads works; policies choose among powers of two
   for (int c = 2; c <= layout.inner_ranks(layout.context); ++c) add_shared(c);
   for (int c = 1; (model.heads / layout.tensor) % c == 0; c *= 2) add_shared(c);
-}
-
-Picoseconds AttentionCosts::forward_time(const AttentionCall& call, RangeUse& use) const {
-  return to_picoseconds(attention_.forward_seconds(call, use) * slowdown_);
-}
-
-Picoseconds AttentionCosts::forward_time(std::span<const QueryKeys> pieces, RangeUse& use,
-                                         std::int64_t window) const {
-  return to_picoseconds(attention_.forward_seconds(pieces, use, window) * slowdown_);
-}
-
-AttentionTimes AttentionCosts::times(const AttentionCall& call, RangeUse& use, int head_shares) const {
-  const AttentionModel& model = attention_of(head_shares);
-  return {to_picoseconds(model.forward_seconds(call, use) * slowdown_),
-          to_picoseconds(model.backward_seconds(call, use) * slowdown_)};
-}
-
-AttentionTimes AttentionCosts::times(std::span<const QueryKeys> pieces, RangeUse& use, std::int64_t window,
-                                     int head_shares) const {
-  if (prices_counts()) return times(count_call(pieces, window), use, head_shares);
-  const AttentionModel& model = attention_of(head_shares);
-  return {to_picoseconds(model.forward_seconds(pieces, use, window) * slowdown_),
-          to_picoseconds(model.backward_seconds(pieces, use, window) * slowdown_)};
+  if (model.indexer) sparse_.emplace(model, layout.tensor, basis.profile.device());
 }
 
 // Query-key pairs that causal attention over the pieces computes.
@@ -67,18 +45,64 @@ static double visible_pairs(std::span<const QueryKeys> pieces, std::int64_t wind
   return pairs;
 }
 
+static SparseAttention::Pairs sparse_pairs(const IndexerShape& indexer, std::span<const QueryKeys> pieces,
+                                           std::int64_t window) {
+  return {window == 0 ? visible_pairs(pieces, 0) : 0, visible_pairs(pieces, indexer.top_keys)};
+}
+
+static SparseAttention::Pairs pairs_of(const std::optional<IndexerShape>& indexer,
+                                       std::span<const QueryKeys> pieces, std::int64_t window) {
+  return indexer ? sparse_pairs(*indexer, pieces, window)
+                 : SparseAttention::Pairs{0, visible_pairs(pieces, window)};
+}
+
+double AttentionCosts::forward_seconds(std::span<const QueryKeys> pieces, RangeUse& use, std::int64_t window,
+                                       int head_shares) const {
+  if (sparse_) return sparse_->forward_seconds(sparse_pairs(*basis_.model.indexer, pieces, window));
+  return attention_of(head_shares).forward_seconds(pieces, use, window) * slowdown_;
+}
+
+double AttentionCosts::backward_seconds(std::span<const QueryKeys> pieces, RangeUse& use, std::int64_t window,
+                                        int head_shares) const {
+  if (sparse_) return sparse_->backward_seconds(sparse_pairs(*basis_.model.indexer, pieces, window));
+  return attention_of(head_shares).backward_seconds(pieces, use, window) * slowdown_;
+}
+
+Picoseconds AttentionCosts::forward_time(const AttentionCall& call, RangeUse& use) const {
+  return to_picoseconds(attention_.forward_seconds(call, use) * slowdown_);
+}
+
+Picoseconds AttentionCosts::forward_time(std::span<const QueryKeys> pieces, RangeUse& use,
+                                         std::int64_t window) const {
+  return to_picoseconds(forward_seconds(pieces, use, window, 1));
+}
+
+AttentionTimes AttentionCosts::times(const AttentionCall& call, RangeUse& use, int head_shares) const {
+  const AttentionModel& model = attention_of(head_shares);
+  return {to_picoseconds(model.forward_seconds(call, use) * slowdown_),
+          to_picoseconds(model.backward_seconds(call, use) * slowdown_)};
+}
+
+AttentionTimes AttentionCosts::times(std::span<const QueryKeys> pieces, RangeUse& use, std::int64_t window,
+                                     int head_shares) const {
+  if (prices_counts()) return times(count_call(pieces, window), use, head_shares);
+  return {to_picoseconds(forward_seconds(pieces, use, window, head_shares)),
+          to_picoseconds(backward_seconds(pieces, use, window, head_shares))};
+}
+
 Op AttentionCosts::forward(std::span<const QueryKeys> pieces, RangeUse& use, std::int64_t window) const {
   Op op{OpName::attention, Stream::compute};
   op.duration = forward_time(pieces, use, window);
-  op.flops = flops(visible_pairs(pieces, window));
+  const SparseAttention::Pairs pairs = pairs_of(basis_.model.indexer, pieces, window);
+  op.flops = forward_flops(pairs.chosen, pairs.scored);
   return op;
 }
 
-// A backward counts 2.5 times the FLOPs of its forward.
 Op AttentionCosts::backward(std::span<const QueryKeys> pieces, RangeUse& use, std::int64_t window) const {
   Op op{OpName::attention, Stream::compute};
-  op.duration = to_picoseconds(attention_.backward_seconds(pieces, use, window) * slowdown_);
-  op.flops = 2.5 * flops(visible_pairs(pieces, window));
+  op.duration = to_picoseconds(backward_seconds(pieces, use, window, 1));
+  const SparseAttention::Pairs pairs = pairs_of(basis_.model.indexer, pieces, window);
+  op.flops = backward_flops(pairs.chosen, pairs.scored);
   return op;
 }
 
@@ -87,10 +111,12 @@ static AttentionModel::Least scaled(AttentionModel::Least least, double slowdown
 }
 
 AttentionModel::Least AttentionCosts::least_forward() const {
+  if (sparse_) return {0, sparse_->forward_seconds({0, 1})};
   return scaled(attention_.least_forward(), slowdown_);
 }
 
 AttentionModel::Least AttentionCosts::least_backward() const {
+  if (sparse_) return {0, sparse_->backward_seconds({0, 1})};
   return scaled(attention_.least_backward(), slowdown_);
 }
 

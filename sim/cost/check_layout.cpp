@@ -55,6 +55,21 @@ void check_recurrence(const RecurrentShape& r, const Layout& p, const std::strin
                  ".recompute.modules: expected no per_op for a model with linear recurrences");
 }
 
+// Which keys a query sees is not known before they are scored, so every rank needs all of them. All forms but
+// an all-gather are refused by Megatron-core, too.
+void check_indexer(const Layout& p, const std::string& where) {
+  const std::string model = " for a model with an indexer";
+  // Policies form CP groups of GPUs that are data parallel otherwise.
+  require_layout(
+      p.context * p.data == 1 || p.context_comm == ContextComm::all_gather, where,
+      ".context_comm: expected all-gather" + model + ", found " + std::string(name_of(p.context_comm)));
+  require_layout(p.nano_batches_of(p.context) == 1, where, ".nano_batches: expected 1" + model);
+  require_layout(!p.evens_out_stages(), where, ".stage_attention_exchange: expected false" + model);
+  require_layout(
+      !p.repeats(RecomputeModule::mla_up_proj), where,
+      ".recompute.modules: expected no mla_up_proj" + model + ", whose attention reads compressed keys");
+}
+
 // Checks the form of context parallelism.
 void check_form(const ModelShape& m, const Layout& p, const std::string& where) {
   const int heads = m.heads / p.tensor;
@@ -69,6 +84,7 @@ void check_form(const ModelShape& m, const Layout& p, const std::string& where) 
                        std::string(name_of(p.context_comm)));
   }
   if (m.recurrence) check_recurrence(*m.recurrence, p, where);
+  if (m.indexer) check_indexer(p, where);
   require_layout(!m.moe || p.nano_batches_of(p.context) == 1, where,
                  ".nano_batches: expected 1 for a model with experts, found " + num(p.nano_batches));
   const std::string allowed = ranks_of_heads(m, p, p.context);

@@ -1,5 +1,7 @@
 #include "sim/cost/kept_bytes.h"
 
+#include <algorithm>
+
 #include "policies/base/index.h"
 #include "sim/cost/cost_basis.h"
 
@@ -48,6 +50,18 @@ double recurrence_bytes(const RecurrentShape& r) {
   return kBf16Bytes * (as_double(r.projected_width()) + made + thin + smoothed);
 }
 
+// What attention to chosen keys keeps of a token on a TP rank in addition to its output: queries before and
+// after they enter the latent space, its result there and the keys that heads share, in bf16, and the number
+// of each chosen key. An indexer that learns keeps its queries and weights, and a gradient in fp32 of each
+// chosen key's score.
+double sparse_bytes(const ModelShape& m, double tensor, bool learns) {
+  const IndexerShape& indexer = *m.indexer;
+  const double latent = as_double(2 * m.mla->kv_lora + m.mla->rope_dim + m.mla->nope_dim) * m.heads / tensor;
+  const double own = learns ? indexer.heads * (indexer.dim + 1.0) : 0;
+  return kBf16Bytes * (latent + as_double(m.kv_width()) + own) +
+         kFp32Bytes * (learns ? 2 : 1) * as_double(indexer.top_keys);
+}
+
 }  // namespace
 
 double kept_bytes(const ModelShape& m, const Layout& layout, const FrameworkOptions& framework,
@@ -65,9 +79,13 @@ double kept_bytes(const ModelShape& m, const Layout& layout, const FrameworkOpti
   if (layout.repeats(RecomputeModule::mla_up_proj))
     queries_and_keys =
         as_double((m.mla->q_lora > 0 ? m.mla->q_lora : m.hidden) + m.mla->kv_lora + m.mla->rope_dim) / t;
+  const bool learns = m.indexer_learns() && mixer == Mixer::attention;
+  const double attended =
+      m.indexer ? sparse_bytes(m, t, learns) : kBf16Bytes * queries_and_keys;  // what attention reads
   const double out_local = as_double(m.heads) * m.value_dim() / t;
-  // Inputs and statistics.
-  double norms = (has_ffn(kind) ? 2 : 1) * (h * kBf16Bytes + norm_of(m.norm).kept_row_bytes) / t;
+  // Inputs and statistics. Norms of an attention and an FFN side by side have one input.
+  const int norm_inputs = m.parallel_ffn ? 1 : m.layer_norms(kind);
+  double norms = (norm_inputs * h * kBf16Bytes + m.layer_norms(kind) * norm_of(m.norm).kept_row_bytes) / t;
   const Training& training = m.training;
   // By operator: keeps the layer's input and, with TP, the result of its first reduce-scatter; also Q, V,
   // attention and gate.
@@ -87,12 +105,12 @@ double kept_bytes(const ModelShape& m, const Layout& layout, const FrameworkOpti
   const bool has_own_copy = sparse && kept.input != kBf16Bytes && m.moe->shared_width() > 0;
   const bool routes = training.trains(WeightKind::router) || training.needs_input(WeightKind::fc1);
   const double routed = routes && !repeats_norms ? kBf16Bytes : 0;
-  norms += h / t *
-           (normed(WeightKind::qkv, kept.input) +
-            (sparse          ? routed
-             : has_ffn(kind) ? normed(WeightKind::fc1, kept.input)
-                             : 0) +
-            (has_own_copy ? normed(WeightKind::fc1, kept.input) : 0));
+  const double of_mixer = normed(WeightKind::qkv, kept.input);
+  const double of_ffn = (sparse          ? routed
+                         : has_ffn(kind) ? normed(WeightKind::fc1, kept.input)
+                                         : 0) +
+                        (has_own_copy ? normed(WeightKind::fc1, kept.input) : 0);
+  norms += h / t * (m.one_norm ? std::max(of_mixer, of_ffn) : of_mixer + of_ffn);
   const auto ffn_of = [&](double width, bool keeps_output) {
     return width / t *
            ((m.gated_ffn ? 2 * kept.activation + kept.activated : kept.activation) +
@@ -121,8 +139,7 @@ double kept_bytes(const ModelShape& m, const Layout& layout, const FrameworkOpti
   if (!attends(mixer)) return kept_in_all;
   // A gate keeps its input and the product, which the output projection reads.
   const double gate = m.gated_attention ? 2 * kBf16Bytes * out_local : 0;
-  return kept_in_all + kBf16Bytes * queries_and_keys + attention * out_local + gate +
-         kFp32Bytes * m.heads / t;
+  return kept_in_all + attended + attention * out_local + gate + kFp32Bytes * m.heads / t;
 }
 
 }  // namespace equipoise

@@ -52,7 +52,24 @@ void LayerOps::push_projections(std::int64_t n, bool backward, OpList& ops, Rang
   push_latent_expansion(n, ops, use);
 }
 
-// The up projections of multi-head latent attention.
+// The projections of an indexer: its queries from the compressed ones, and its keys and weights from the
+// layer's input, which is gathered over TP once more. It learns from a loss of its own, whose gradients end
+// at its inputs.
+void LayerOps::push_index(std::int64_t n, bool backward, OpList& ops, RangeUse& use) const {
+  const IndexerShape& indexer = *basis.model.indexer;
+  const std::int64_t queries = std::int64_t{indexer.heads} * indexer.dim, rank = basis.model.mla->q_lora;
+  const std::int64_t others = indexer.dim + indexer.heads, h = basis.model.hidden;
+  if (!backward) {
+    linear.push_replicated(n, queries, rank, ops, use);
+    linear.push_column(OpName::mla_projection, n, others, h, ops, use);
+  } else if (basis.model.training.trains(WeightKind::qkv)) {
+    ops.push(linear.products(OpName::weight_gradient, n, {queries}, rank, use));
+    ops.push(linear.products(OpName::weight_gradient, n, {others}, h, use));
+  }
+}
+
+// The up projections of multi-head latent attention. With an indexer those of keys and values are applied to
+// queries and to attention's output, by as many products.
 void LayerOps::push_latent_expansion(std::int64_t n, OpList& ops, RangeUse& use) const {
   const MlaShape& a = *basis.model.mla;
   const std::int64_t heads = basis.model.heads / basis.layout.tensor;
@@ -105,6 +122,7 @@ void LayerOps::forward(LayerKind kind, std::int64_t n, const ExpertArrivals& arr
   }
   if (attends(mixer)) {
     push_projections(n, false, before, use);
+    if (indexes(mixer)) push_index(n, false, before, use);
     before.push(rows.rotary(n, documents, ElementwisePass::forward, use));
     push_attention_gate(n, ElementwisePass::forward, after, use);
     push_output(n, attended_width(), after, use);
@@ -112,7 +130,7 @@ void LayerOps::forward(LayerKind kind, std::int64_t n, const ExpertArrivals& arr
   }
   if (!has_ffn(kind)) return mark_unneeded(after, recurrence.output_gate(), WeightKind::proj);
   const std::size_t ffn_begin = after.size();
-  after.push(rows.norm(row_bytes, ElementwisePass::forward, use));
+  if (!basis.model.one_norm) after.push(rows.norm(row_bytes, ElementwisePass::forward, use));
   if (is_moe(kind))
     experts.push(n, false, arriving, after, use);
   else
@@ -167,7 +185,8 @@ void LayerOps::backward(LayerKind kind, std::int64_t n, const ExpertArrivals& ar
       before.mark_again(expansion);
     }
     after.push(rows.rotary(n, documents, ElementwisePass::backward, use));
-    if (!recurs(mixer)) repeat_norm(after);
+    if (!recurs(mixer) && !basis.model.one_norm) repeat_norm(after);
+    if (indexes(mixer)) push_index(n, true, after, use);
     push_projections(n, true, after, use);
   }
   if (mixer == Mixer::parallel) add_gradients();
@@ -195,8 +214,8 @@ void LayerOps::push_ffn_backward(LayerKind kind, std::int64_t n, const ExpertArr
     ffn.push(n, basis.model.ffn, true, before, use);
   before.mark_ffn(0);
   // Norm backward reads the gradient, the input and the kept output; its result joins the residual's
-  // gradient.
-  before.push(rows.norm(row_bytes, ElementwisePass::backward, use));
+  // gradient. Without a norm of its own the FFN's gradient joins that of the mixer's input.
+  if (!basis.model.one_norm) before.push(rows.norm(row_bytes, ElementwisePass::backward, use));
   before.push(kernels.moves(OpName::residual, Elementwise::residual_add, 3 * row_bytes, use,
                             ElementwisePass::backward));
 }
@@ -219,7 +238,7 @@ void LayerOps::push_per_op(std::int64_t n, std::int64_t documents, OpList& ops, 
   casts.push_quantize(WeightKind::proj, n, attended, ops, use, false);
   if (t == 1) linear.push_row(OpName::out_gemm, n, h, attended, ops, use);
   ops.push(kernels.moves(OpName::residual, Elementwise::residual_add, 3 * row_bytes, use));
-  ops.push(rows.norm(row_bytes, ElementwisePass::forward, use));
+  if (!basis.model.one_norm) ops.push(rows.norm(row_bytes, ElementwisePass::forward, use));
   casts.push_input_cast(n, ops, use);
   if (basis.model.gated_ffn) linear.push_column(OpName::gate_up_gemm, n, f, h, ops, use);
   ops.push(rows.activation(n, f, ElementwisePass::forward, use));

@@ -39,6 +39,8 @@ struct LayerOps {
 
  private:
   void push_projections(std::int64_t tokens, bool backward, OpList& ops, RangeUse& use) const;
+  void push_index(std::int64_t tokens, bool backward, OpList& ops, RangeUse& use) const;
+  [[nodiscard]] bool indexes(Mixer mixer) const { return basis.model.indexer && mixer == Mixer::attention; }
   void push_latent_expansion(std::int64_t tokens, OpList& ops, RangeUse& use) const;
   void push_ffn_backward(LayerKind kind, std::int64_t tokens, const ExpertArrivals& arriving, OpList& before,
                          RangeUse& use) const;

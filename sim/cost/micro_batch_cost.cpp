@@ -12,7 +12,7 @@
 namespace equipoise {
 namespace {
 
-constexpr std::size_t kMemoSlots = 128;
+constexpr std::size_t kMemoSlots = 2048;
 
 // The study's own degree is checked with its layout; policies form groups of other degrees.
 void check_heads(const LayerCosts& costs, int context) {

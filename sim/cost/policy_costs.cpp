@@ -103,7 +103,7 @@ ProfiledWorkload::ProfiledWorkload(const LayerCosts& costs, std::int64_t window)
     try {
       double mean = 0;
       if (share < 1) mean += (1 - share) * one_layer(0);
-      if (share > 0) mean += share * one_layer(costs.model().sliding_window);
+      if (share > 0) mean += share * one_layer(costs.attention.window_of(Mixer::window));
       return mean / as_double(copies);
     } catch (const UserError&) {
       return std::nullopt;
@@ -176,7 +176,7 @@ double ProfiledAttentionCost::seconds(std::span<const Segment> segments, PieceFo
     cut_into_chunks(segments, costs_.model().sliding_window, chunks);
     seconds += sliding * to_seconds(costs_.attention.forward_time(kernel_pieces(chunks, form), use));
   } else if (sliding > 0) {
-    seconds += sliding * layer(costs_.model().sliding_window);
+    seconds += sliding * layer(costs_.attention.window_of(Mixer::window));
   }
   return seconds;
 }

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "policies/base/index.h"
+#include "policies/make_plan.h"
 #include "policies/sharding/disaggregation.h"
 
 namespace equipoise::execution {

@@ -32,6 +32,7 @@
 
 #include "policies/base/error.h"
 #include "policies/base/index.h"
+#include "policies/base/text.h"
 
 namespace equipoise::execution {
 namespace {
@@ -50,6 +51,7 @@ constexpr double kPatienceSeconds = 5;
 // How long mpirun may take to end all ranks after one has reported a fault, or the supervisor has died.
 constexpr double kFaultSeconds = 5;
 constexpr double kStartSeconds = 20;  // without a single rank mpirun hangs
+constexpr double kMpiInitSeconds = 0.5;  // on one core
 constexpr std::chrono::seconds kOrphansEnd{3};
 
 // --- What is planned: the machine, the files, the command
@@ -136,10 +138,6 @@ std::string fault_file(const std::string& folder) {
   return folder + "/fault";
 }
 
-std::string end_file(const std::string& folder) {
-  return fault_file(folder) + kEndFileSuffix;
-}
-
 // --- How ranks are watched
 std::string text_of_signal(int signal) {
   const char* name = strsignal(signal);
@@ -174,10 +172,10 @@ void kill_children() {
 
 // The rank of a process that mpirun started; empty if it is no rank, or not yet.
 std::string rank_of(int pid) {
-  constexpr std::string_view kRank = "OMPI_COMM_WORLD_RANK=";
+  const std::string variable_is = std::string(kRankVariable) + "=";
   std::ifstream environment("/proc/" + std::to_string(pid) + "/environ");
   for (std::string variable; std::getline(environment, variable, '\0');)
-    if (variable.rfind(kRank, 0) == 0) return variable.substr(kRank.size());
+    if (variable.rfind(variable_is, 0) == 0) return variable.substr(variable_is.size());
   return "";
 }
 
@@ -195,6 +193,21 @@ int signal_of_ended(int pid) {
   return last == std::string::npos ? 0 : std::atoi(stat.c_str() + last) & 0x7f;
 }
 
+// The CPU time of a process in ticks of the clock; 0 if it is gone.
+std::int64_t cpu_ticks(int pid) {
+  const std::string stat = all_of("/proc/" + std::to_string(pid) + "/stat");
+  std::istringstream fields(stat.substr(std::min(stat.size(), stat.rfind(')') + 1)));
+  std::string other;
+  for (int field = 3; field < 14; ++field) fields >> other;
+  std::int64_t user = 0, system = 0;
+  fields >> user >> system;
+  return user + system;
+}
+
+// What a rank hangs at, by its stage.
+constexpr const char* kWhileAt[] = {"before MPI starts", "while MPI starts", "where ranks meet", "",
+                                    "after its work",    "while MPI ends",   "at its exit"};
+
 // Watches the ranks under mpirun. mpirun may miss the end of a rank that dies while it starts, and then waits
 // forever. Or it ends the others, too, and does not say which rank ended first.
 class SeenRanks {
@@ -203,11 +216,14 @@ class SeenRanks {
     std::string number;
     int file = -1;   // readable once the process has ended; -1 afterwards
     int signal = 0;  // the signal that ended it; 0: none, or mpirun was told before we looked
+    RankStage stage = RankStage::starts;
+    std::int64_t cpu_ticks = 0;
   };
-  SeenRanks(pid_t launcher, int ranks, const sigset_t& signals)
+  SeenRanks(pid_t launcher, int ranks, const sigset_t& signals, std::string fault_file)
       : launcher_(launcher),
         ranks_(at(ranks)),
-        signals_(signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK)) {}
+        signals_(signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK)),
+        fault_file_(std::move(fault_file)) {}
 
   // Waits until a signal arrives, a rank ends or it is time to look again. Returns the signal, or 0.
   int wait() {
@@ -224,9 +240,21 @@ class SeenRanks {
       if (events[next++].revents == 0) continue;
       close(std::exchange(rank.file, -1));
       rank.signal = signal_of_ended(pid);
+      if (stage_of(fault_file_, rank.number) == RankStage::ended) continue;
       if (ended == nullptr || ended->signal == SIGTERM) ended = &rank;
     }
     if (first_ended_ == nullptr) first_ended_ = ended;
+    // Where no rank notes its stage, they do other work than that of watched ranks.
+    goes_on_ = std::ranges::all_of(rank_by_pid_, [&](const auto& one) {
+      return stage_of(fault_file_, one.second.number) == RankStage::starts;
+    });
+    for (auto& [pid, rank] : rank_by_pid_) {
+      const RankStage before = std::exchange(rank.stage, stage_of(fault_file_, rank.number));
+      goes_on_ |= rank.stage != before || rank.stage == RankStage::watched;
+      if (rank.stage != RankStage::starts) continue;
+      const std::int64_t ticks = cpu_ticks(pid);  // which it needs to read the study
+      goes_on_ |= std::exchange(rank.cpu_ticks, ticks) != ticks;
+    }
     signalfd_siginfo signal{};
     return read(signals_, &signal, sizeof signal) == sizeof signal ? static_cast<int>(signal.ssi_signo) : 0;
   }
@@ -249,12 +277,29 @@ class SeenRanks {
     return has_started_none() ? "mpirun (pid " + std::to_string(launcher_) + ") has started no rank" : "";
   }
   [[nodiscard]] bool has_started_none() const { return rank_by_pid_.empty() && !has_rank_below(launcher_); }
+  // Whether a rank has come to another stage since the last look, or has a watchdog that looks at all.
+  [[nodiscard]] bool goes_on() const { return goes_on_; }
+  // Names what the others wait for where nothing goes on.
+  [[nodiscard]] std::string behind() const {
+    std::vector<std::pair<RankStage, std::string>> running;
+    for (const auto& [pid, rank] : rank_by_pid_)
+      if (process_state(pid) != ProcessState::gone)
+        running.emplace_back(rank.stage, "rank " + rank.number + " (pid " + std::to_string(pid) + ")");
+    if (running.empty())
+      return "mpirun (pid " + std::to_string(launcher_) + ") hangs after the end of all ranks";
+    const auto& [stage, name] = *std::ranges::min_element(running);
+    const auto alike = std::ranges::count(running, stage, [](const auto& rank) { return rank.first; });
+    return name + (alike > 1 ? " and " + std::to_string(alike - 1) + " more hang " : " hangs ") +
+           kWhileAt[static_cast<std::size_t>(stage)];
+  }
 
  private:
   pid_t launcher_;
   std::size_t ranks_;
   int signals_;
+  std::string fault_file_;
   std::map<int, Rank> rank_by_pid_;
+  bool goes_on_ = true;
   const Rank* first_ended_ = nullptr;
 };
 
@@ -320,8 +365,8 @@ int supervise(const Supervision& job) {
   const int errors = open(ranks_stderr(job.folder).c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC);
   const pid_t launcher = start_launcher(job);
   std::string fault = errors < 0 || launcher < 0 ? "no process or no pipe for the ranks" : "";
-  SeenRanks seen(launcher, job.ranks, job.signals);
-  double wrong_seconds = 0;
+  SeenRanks seen(launcher, job.ranks, job.signals, fault_file(job.folder));
+  double wrong_seconds = 0, same_stage_seconds = 0;
   bool interrupted = false;
   bool ranks_spoke = false;
   int status = 0;
@@ -340,6 +385,8 @@ int supervise(const Supervision& job) {
                             : seen.has_started_none() ? kStartSeconds
                                                       : job.limits.silence_seconds + kPatienceSeconds;
     if (wrong_seconds > patience) fault = wrong;
+    same_stage_seconds = seen.goes_on() || !wrong.empty() ? 0 : same_stage_seconds + elapsed;
+    if (fault.empty() && same_stage_seconds > job.limits.same_stage_seconds) fault = seen.behind();
   }
   kill_children();
   ranks_spoke |= pass_on(errors);
@@ -350,9 +397,12 @@ int supervise(const Supervision& job) {
     fault = told;
   else if (fault.empty() && WIFEXITED(status) && WEXITSTATUS(status) > kBySignal && !killed_rank(words))
     fault = seen.death(WEXITSTATUS(status) - kBySignal);
-  else if (fault.empty() && WIFEXITED(status) && WEXITSTATUS(status) == 0 &&
-           !fs::exists(end_file(job.folder)))
-    fault = "mpirun ended with status 0, and no rank had run to its end";
+  else if (fault.empty() && WIFEXITED(status) && WEXITSTATUS(status) < kRankFailed &&
+           stage_of(fault_file(job.folder), "0") <
+               (WEXITSTATUS(status) == 0 ? RankStage::ended : RankStage::leaves) &&
+           (WEXITSTATUS(status) == 0 || (words.empty() && !ranks_spoke)))
+    fault = "mpirun ended with status " + std::to_string(WEXITSTATUS(status)) +
+            ", and no rank had run to its end";
   const std::string last = last_words(status, fault, words, ranks_spoke);
   std::fputs(last.c_str(), stderr);
   return last.empty() ? WEXITSTATUS(status) : kRankFailed;
@@ -428,15 +478,16 @@ std::string last_words(int status, std::string fault, const std::string& words_o
   }
   if (!fault.empty()) return "error: " + fault + "\n";
   if (WIFSIGNALED(status)) return "error: mpirun died: " + text_of_signal(WTERMSIG(status)) + "\n";
-  return words_of_mpirun + "error: the ranks could not be run: mpirun ended with status " +
+  return printable_lines(words_of_mpirun) + "error: the ranks could not be run: mpirun ended with status " +
          std::to_string(WEXITSTATUS(status)) + "\n";
 }
 
-int run_ranks(int ranks, const std::vector<std::string>& arguments, const HealthLimits& limits) {
+int run_ranks(int ranks, const std::vector<std::string>& arguments, HealthLimits limits) {
   const LaunchHost host = this_host();
   const std::string program = fs::read_symlink("/proc/self/exe");
   const std::string folder = make_job_folder(ranks);
   const LaunchCommand command = launch_command(host, folder, ranks, program, arguments);
+  limits.same_stage_seconds += kMpiInitSeconds * ranks / host.cores;
 
   // From here on signals are handled one by one, except those that nohup or a shell had ignored.
   sigset_t signals;

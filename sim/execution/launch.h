@@ -3,9 +3,10 @@
 //
 // mpirun ends all ranks when one dies, and the ranks watch each other (rank_health.h). A supervisor, a
 // process between the caller and mpirun, does what neither can do. It notices that mpirun or all ranks are
-// stopped, and ends everything when the caller or mpirun is gone. It says in one line why the run ended, and
-// leaves no process and no file. The stderr of mpirun goes to a file of the job, which a user sees only if
-// mpirun itself failed. The stderr of the ranks goes through a pipe to the supervisor's own.
+// stopped, or that nothing goes on before ranks watch each other and after they did. It ends everything when
+// the caller or mpirun is gone. It says in one line why the run ended, and leaves no process and no file. The
+// stderr of mpirun goes to a file of the job, which a user sees only if mpirun itself failed. The stderr of
+// the ranks goes through a pipe to the supervisor's own.
 #pragma once
 
 #include <string>
@@ -26,7 +27,7 @@ bool under_launcher();
 // A rank that dies, is stopped, hangs or runs out of memory ends all: the last line on stderr names it, and
 // the status is kRankFailed (3). SIGINT, SIGTERM and SIGHUP also end all ranks. In every case no process and
 // no file of the job remains. Throws UserError if there is no mpirun.
-int run_ranks(int ranks, const std::vector<std::string>& arguments, const HealthLimits& limits = {});
+int run_ranks(int ranks, const std::vector<std::string>& arguments, HealthLimits limits = {});
 
 // --- The parts of run_ranks, for tests.
 

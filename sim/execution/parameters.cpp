@@ -61,6 +61,7 @@ void check_runnable(const ModelShape& model) {
   if (model.mla) refuse("multi-head latent attention (mla)");
   if (model.sliding_window > 0) refuse("a sliding_window of " + std::to_string(model.sliding_window));
   if (model.recurrence) refuse("linear recurrences (" + std::string(model.recurrence->facts().name) + ")");
+  if (model.parallel_ffn) refuse("layers whose attention and FFN are side by side");
   if (model.gated_attention) refuse("attention whose output passes a gate");
   if (model.qkv_bias) refuse("biases of Q, K and V (qkv_bias)");
   if (!model.gated_ffn) refuse("a plain FFN (gated_ffn false)");

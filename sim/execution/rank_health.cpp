@@ -228,6 +228,7 @@ struct Watchdog::Place {
 // In the table of the host's lowest rank. A rank that cannot reach that table watches only itself, and nobody
 // misses it.
 Watchdog::Place Watchdog::find_place(Communicator& world) {
+  note_stage(RankStage::meets);
   constexpr std::size_t k24Bits = 0xFFFFFF;
   const std::size_t key = host_key();
   const std::vector<Pair> hosts = share_pair(world, key & k24Bits, key >> 24 & k24Bits);
@@ -259,9 +260,11 @@ Watchdog::Watchdog(const Place& place, int rank, const HealthLimits& limits)
   terminate_asked = false;
   std::signal(SIGTERM, on_terminate);
   thread_ = std::thread([this] { watch(); });
+  note_stage(RankStage::watched);
 }
 
 Watchdog::~Watchdog() {
+  note_stage(RankStage::leaves);
   own().left = 1;
   stop_ = true;
   thread_.join();
@@ -324,9 +327,26 @@ void Watchdog::end_all(int exit_status) {
   _exit(exit_status);
 }
 
-void note_end_of_ranks() {
-  if (const char* const fault = std::getenv(kFaultFileVariable))
-    std::ofstream(std::string(fault) + kEndFileSuffix);
+// Holds one digit, which is never half written.
+static std::string stage_file(const std::string& fault_file, const std::string& rank) {
+  return fault_file + ".stage." + rank;
+}
+
+void note_stage(RankStage stage) {
+  const char* const fault = std::getenv(kFaultFileVariable);
+  const char* const rank = std::getenv(kRankVariable);
+  if (fault == nullptr || rank == nullptr) return;
+  const char digit = static_cast<char>('0' + static_cast<int>(stage));
+  const int file = open(stage_file(fault, rank).c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+  if (file < 0) return;
+  [[maybe_unused]] const ssize_t written = write(file, &digit, 1);
+  close(file);
+}
+
+RankStage stage_of(const std::string& fault_file, const std::string& rank) {
+  char digit = '0';
+  std::ifstream(stage_file(fault_file, rank)).get(digit);
+  return static_cast<RankStage>(digit - '0');
 }
 
 }  // namespace equipoise::execution

@@ -105,6 +105,9 @@ struct HealthLimits {
   // How long one op may run on one rank while all others wait, or all ranks may wait. A long op is no fault
   // while others go on. On a slow machine with long documents, raise it.
   double same_op_seconds = 120;
+  // How long all ranks may stay at their stages where none has a watchdog, in addition to what MPI needs to
+  // start on their cores.
+  double same_stage_seconds = 20;
 };
 
 class RankHealth {
@@ -139,9 +142,16 @@ inline constexpr int kRankFailed = 3;
 // Environment variable for the ranks of run_ranks: the file in which the first rank that finds a fault
 // describes it. Its supervisor prints it.
 inline constexpr const char* kFaultFileVariable = "EQUIPOISE_FAULT_FILE";
-// Suffix of the file that a rank leaves next to it when it has finished its work.
-inline constexpr const char* kEndFileSuffix = ".end";
-void note_end_of_ranks();
+// Environment variable by which Open MPI gives a process its rank.
+inline constexpr const char* kRankVariable = "OMPI_COMM_WORLD_RANK";
+
+// How far a rank of run_ranks has come. Watchdogs find what happens while ranks are `watched`; at the other
+// stages their supervisor does.
+enum class RankStage { starts, in_mpi_init, meets, watched, leaves, in_mpi_finalize, ended };
+// Written by the rank, for its supervisor; nothing under another launcher.
+void note_stage(RankStage stage);
+// `rank` is its number as text. `fault_file` is the file of kFaultFileVariable.
+RankStage stage_of(const std::string& fault_file, const std::string& rank);
 
 // Every rank makes one right after the communicator of all ranks, under any launcher. The first rank whose
 // watchdog finds a fault prints it, or leaves that to the supervisor of run_ranks (launch.h), and has MPI

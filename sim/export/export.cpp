@@ -177,14 +177,17 @@ constexpr Gap kGapsOfAll[] = {
      "model.use_liger=True)"},
     {"model",
      [](const ExportedRow& r) {
-       const auto& recurrence = r.model().recurrence;
-       std::string mixers = recurrence ? "layers of " + std::string(recurrence->facts().name) : "";
-       if (r.model().gated_attention)
-         mixers.append(recurrence ? ", " : "").append("attention whose output a gate scales");
-       return mixers;
+       const ModelShape& m = r.model();
+       std::vector<std::string> mixers;
+       if (m.recurrence) mixers.push_back("layers of " + std::string(m.recurrence->facts().name));
+       if (m.gated_attention) mixers.emplace_back("attention whose output a gate scales");
+       if (m.indexer) mixers.emplace_back("attention to keys that an indexer chooses");
+       if (m.parallel_ffn) mixers.emplace_back("attention and FFN side by side");
+       return all_joined(mixers);
      },
      "the mixers of layers are your model's own",
-     "a model class that has them (Megatron-LM: --hybrid-layer-pattern, --attention-output-gate)"},
+     "a model class that has them (Megatron-LM: --hybrid-layer-pattern, --attention-output-gate, "
+     "--experimental-attention-variant dsa)"},
     {"stage_attention_exchange",
      [](const ExportedRow& r) { return exported::found_if(r.layout().evens_out_stages(), "true"); },
      "stages attend to their own micro-batches", "slices of equal work (policy sequence-slices)"},

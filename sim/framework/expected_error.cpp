@@ -26,10 +26,11 @@ bool is_of(const json& gpus, const std::string& gpu) {
 }
 
 // A kind names what its steps have in common; a property that it does not name may be anything. Only
-// recurrences have to be named, since no published step of the table has any, and their kernels are modelled.
+// other mixers have to be named, since no published step of the table has any, and their kernels are
+// modelled.
 bool holds(const json& kind, const StepFamily& steps) {
   const auto is = [&](const char* key, const auto& value) { return !kind.contains(key) || kind[key] == value; };
-  return kind.value("recurs", false) == steps.recurs && is("framework", steps.framework) &&
+  return kind.value("mixers", "") == steps.mixers && is("framework", steps.framework) &&
          is("experts", steps.experts) && is("lora", steps.lora) &&
          is("precision", name_of(steps.precision)) &&
          (!kind.contains("gpus") || is_of(kind["gpus"], steps.gpu));
@@ -61,7 +62,7 @@ std::optional<ErrorInterval> interval_of_ratio(const StepFamily& steps, bool pol
 
 std::string StepFamily::text() const {
   return concatenated(framework, ", ", experts ? "with experts" : "dense",
-                      recurs ? ", with linear recurrences" : "", lora ? ", LoRA" : "", ", ", gpu, ", ",
+                      mixers.empty() ? "" : ", with " + mixers, lora ? ", LoRA" : "", ", ", gpu, ", ",
                       name_of(precision));
 }
 

@@ -24,7 +24,7 @@ struct StepFamily {
   bool lora = false;
   std::string gpu;
   Precision precision = Precision::bf16;
-  bool recurs = false;                     // whether layers have linear recurrences
+  std::string mixers{};                    // "linear recurrences", "an indexer", or "" for attention alone
   [[nodiscard]] std::string text() const;  // "megatron, dense, H100 SXM 80GB, bf16"
 };
 

@@ -26,6 +26,7 @@ constexpr std::string_view kWarnings[] = {"anchored",
                                           "recurrent_layers",
                                           "parallel_layers",
                                           "convolution_layers",
+                                          "indexed_layers",
                                           "documents_repeated",
                                           "documents_dropped",
                                           "documents_truncated",
@@ -191,7 +192,8 @@ std::string window_text(std::int64_t tokens) {
   return tokens % 1024 == 0 ? std::to_string(tokens / 1024) + "K" : grouped(tokens);
 }
 
-// What trials chose for the row, by the words of the head line: " (chunk_size 64K, keep 4, PP 4 x 1)".
+// The sizes and the schedule that trials chose for the row, as its line shows them: " (chunk_size 64K, keep
+// 4, PP 4 x 1)".
 std::string chosen_text(const PolicyResult& row) {
   const PolicyRun& run = row.run;
   std::vector<std::string> chosen;
@@ -279,8 +281,9 @@ std::string head_of(const Study& study, const StudyResult& result, std::size_t w
                                 ? counted(study.batch.documents_per_step, "document") + " a step"
                                 : window_text(study.batch.context_window) + " window";
   const auto head = [&](bool all) {
-    return concatenated(study.model.name, ", ", batch, ", ", counted(study.layout.gpus(), "GPU"), " (",
-                        axes_of(study.layout, all), "), ", result.profile, ", framework ",
+    const std::string axes = axes_of(study.layout, all);
+    return concatenated(study.model.name, ", ", batch, ", ", counted(study.layout.gpus(), "GPU"),
+                        axes.empty() ? "" : " (" + axes + ")", ", ", result.profile, ", framework ",
                         study.framework.preset.name, ", simulated");
   };
   const std::string full = head(true);

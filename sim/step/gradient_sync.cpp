@@ -41,65 +41,73 @@ static Picoseconds update_time(const LayerCosts& costs, double parameters, doubl
 
 GradientSync::GradientSync(const LayerCosts& costs)
     : costs_(costs), replicas_(costs.layout().data * costs.layout().context) {
-  const Layout& layout = costs.layout();
-  const PartSizes trained = trained_sizes(costs.model(), layout);
-  const std::vector<std::vector<ModelPart>> buckets_of =
-      backward_parts(costs.model(), layout, costs.model().training.frozen_layers);
-  stages_.resize(at(layout.pipeline));
+  const PartSizes trained = trained_sizes(costs.model(), costs.layout());
+  const std::vector<std::vector<ModelPart>> parts =
+      backward_parts(costs.model(), costs.layout(), costs.model().training.frozen_layers);
+  stages_.resize(at(costs.layout().pipeline));
   std::vector<Held> held(stages_.size());
-  for (std::size_t v = 0; v < buckets_of.size(); ++v) {
-    StageCosts& stage = stages_[v % stages_.size()];
-    Held& sum = held[v % stages_.size()];
-    std::vector<Picoseconds> buckets;
-    std::vector<double> bytes;
-    for (const ModelPart of_model : buckets_of[v]) {
-      const Held elements = held_by_rank(trained[at(of_model)], layout);
-      sum.dense += elements.dense;
-      sum.experts += elements.experts;
-      const Op op = reduce(elements);
-      buckets.push_back(op.duration);
-      bytes.push_back(op.bytes);
-    }
-    stage.buckets.push_back(std::move(buckets));
-    stage.bucket_bytes.push_back(std::move(bytes));
+  for (std::size_t v = 0; v < parts.size(); ++v) {
+    const Held of_stage = add_buckets(parts[v], trained, stages_[v % stages_.size()]);
+    held[v % stages_.size()].dense += of_stage.dense;
+    held[v % stages_.size()].experts += of_stage.experts;
   }
-  for (std::size_t s = 0; s < stages_.size(); ++s) {
-    // Experts share their states among fewer replicas: those of equal expert coordinate.
-    const double shards = layout.zero >= 1 ? replicas_ : 1;
-    const double expert_shards = layout.zero >= 1 ? static_cast<double>(layout.expert_replicas()) : 1;
-    double updated = held[s].dense / shards + held[s].experts / expert_shards;
-    if (reduces_at_end() && has_replicas()) {
-      const Op all = reduce(held[s]);
-      stages_[s].reduce = all.duration;
-      stages_[s].reduce_bytes = scatters() ? all.bytes : 2 * all.bytes;
-    }
-    const int stage = static_cast<int>(s);
-    const bool updates_shards = layout.zero >= 1 && layout.zero < 3 && costs.framework().optimizer_step;
-    const bool gathers = updates_shards && !costs.framework().overlap_param_gather;
-    if (layout.bidirectional) {
-      const Collective adds = layout.zero == 0 ? Collective::all_reduce : Collective::reduce_scatter;
-      if (costs.framework().reduce_gradients)
-        stages_[s].copies = between_copies(adds, updated * costs.framework().gradient_bytes, stage);
-      if (gathers)
-        stages_[s].gather =
-            between_copies(Collective::all_gather, updated * costs.profile().device().element_bytes, stage);
-      if (layout.zero >= 1) updated /= layout.copies();
-    }
-    const bool shares_gradients = layout.zero >= 2;
-    const double gradients = held[s].dense / (shares_gradients ? shards : 1) +
-                             held[s].experts / (shares_gradients ? expert_shards : 1);
-    if (costs.framework().optimizer_step)
-      stages_[s].optimizer = update_time(costs, updated, costs.framework().step_end_bytes * gradients, use_);
-    if (gathers) {
-      const Op gathered = gather(held[s]);
-      stages_[s].gather_bytes = gathered.bytes;
-      stages_[s].gather += gathered.duration;
-    } else if (updates_shards && loses_sms(costs)) {
-      stages_[s].lost_to_gather = costs.kernels.taken_sms(gather(held[s]).duration).duration;
-    }
-  }
-  price_parts(part_sizes(costs.model(), layout), trained);
+  for (std::size_t s = 0; s < stages_.size(); ++s) price_end(held[s], static_cast<int>(s));
+  price_parts(part_sizes(costs.model(), costs.layout()), trained);
   make_ends();
+}
+
+GradientSync::Held GradientSync::add_buckets(const std::vector<ModelPart>& parts, const PartSizes& trained,
+                                             StageCosts& stage) {
+  Held sum;
+  stage.buckets.emplace_back();
+  stage.bucket_bytes.emplace_back();
+  for (const ModelPart part : parts) {
+    const Held elements = held_by_rank(trained[at(part)], costs_.layout());
+    sum.dense += elements.dense;
+    sum.experts += elements.experts;
+    const Op op = reduce(elements);
+    stage.buckets.back().push_back(op.duration);
+    stage.bucket_bytes.back().push_back(op.bytes);
+  }
+  return sum;
+}
+
+void GradientSync::price_end(const Held& held, int stage_index) {
+  const Layout& layout = costs_.layout();
+  const FrameworkOptions& framework = costs_.framework();
+  StageCosts& stage = stages_[at(stage_index)];
+  if (reduces_at_end() && has_replicas()) {
+    const Op all = reduce(held);
+    stage.reduce = all.duration;
+    stage.reduce_bytes = scatters() ? all.bytes : 2 * all.bytes;
+  }
+  // Experts share their states among fewer replicas: those of equal expert coordinate.
+  const Held shards = {static_cast<double>(replicas_), static_cast<double>(layout.expert_replicas())};
+  const auto sharded = [&](bool shares) {
+    return shares ? held.dense / shards.dense + held.experts / shards.experts : held.dense + held.experts;
+  };
+  double updated = sharded(layout.zero >= 1);
+  const bool updates_shards = layout.zero >= 1 && layout.zero < 3 && framework.optimizer_step;
+  const bool gathers = updates_shards && !framework.overlap_param_gather;
+  if (layout.bidirectional) {
+    const Collective adds = layout.zero == 0 ? Collective::all_reduce : Collective::reduce_scatter;
+    if (framework.reduce_gradients)
+      stage.copies = between_copies(adds, updated * framework.gradient_bytes, stage_index);
+    if (gathers)
+      stage.gather = between_copies(Collective::all_gather, updated * costs_.profile().device().element_bytes,
+                                    stage_index);
+    if (layout.zero >= 1) updated /= layout.copies();
+  }
+  if (framework.optimizer_step)
+    stage.optimizer =
+        update_time(costs_, updated, framework.step_end_bytes * sharded(layout.zero >= 2), use_);
+  if (gathers) {
+    const Op gathered = gather(held);
+    stage.gather_bytes = gathered.bytes;
+    stage.gather += gathered.duration;
+  } else if (updates_shards && loses_sms(costs_)) {
+    stage.lost_to_gather = costs_.kernels.taken_sms(gather(held).duration).duration;
+  }
 }
 
 void GradientSync::make_ends() {

@@ -99,6 +99,10 @@ class GradientSync {
   [[nodiscard]] bool scatters() const {
     return costs_.layout().zero >= 2 || (costs_.layout().zero == 1 && costs_.framework().scatter_gradients);
   }
+  // Adds the reductions of a virtual stage's parts to its pipeline stage; returns what a rank holds of them.
+  Held add_buckets(const std::vector<ModelPart>& parts, const PartSizes& trained, StageCosts& stage);
+  // What the end of a step costs on the stage, of which a rank holds `held`.
+  void price_end(const Held& held, int stage_index);
   void price_parts(const PartSizes& sizes, const PartSizes& trained);
   void make_ends();
   // The time of a collective between the two ranks that hold copies; `stage` is either of the two.

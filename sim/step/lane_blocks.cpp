@@ -158,30 +158,40 @@ void LaneBlocks::add_end_blocks(const MicroBatchCost& cost, std::size_t first) {
   }
 }
 
-// FLOPs of one layer's forward on each CP rank; ranks that split heads do equal shares.
-std::vector<double> LaneBlocks::attention_flops(const MicroBatchCost& cost, const ExchangedTokens& tokens,
-                                                std::int64_t window) const {
-  std::vector<double> flops(at(cost.ranks), 0);
+// FLOPs of one layer's attention on each CP rank. Ranks that split heads do equal shares.
+LaneBlocks::PassFlops LaneBlocks::attention_flops(const MicroBatchCost& cost, const ExchangedTokens& tokens,
+                                                  std::int64_t window) const {
+  PassFlops flops{std::vector<double>(at(cost.ranks), 0), std::vector<double>(at(cost.ranks), 0)};
+  const auto set = [&](int first, int end, double pairs, double scored) {
+    for (int r = first; r < end; ++r) {
+      flops.forward[at(r)] = costs_.attention.forward_flops(pairs, scored);
+      flops.backward[at(r)] = costs_.attention.backward_flops(pairs, scored);
+    }
+  };
   if (tokens.tasks != nullptr) {
-    for (std::size_t r = 0; r < flops.size(); ++r) {
+    for (int r = 0; r < cost.ranks; ++r) {
       std::int64_t pairs = 0;
-      for (int n = 0; n < tokens.tasks->nano_batches; ++n) pairs += tokens.tasks->parts[at(n)].pairs[r];
-      flops[r] = costs_.attention.flops(as_double(pairs));
+      for (int n = 0; n < tokens.tasks->nano_batches; ++n) pairs += tokens.tasks->parts[at(n)].pairs[at(r)];
+      set(r, r + 1, as_double(pairs), 0);
     }
     return flops;
   }
   const int shares = context_form(costs_).head_shares(costs_.layout(), cost.ranks);
-  double together = 0;
+  const bool scores = costs_.model().indexer && window == 0;
+  const std::int64_t attended = scores ? costs_.model().indexer->top_keys : window;
+  double together = 0, scored = 0;
   for (int r = 0; r < cost.ranks; ++r) {
-    if (r % shares == 0) together = 0;
-    for (const Segment& s : cost.seen_by(window).of_rank(r))
-      together += window == 0 ? static_cast<double>(s.pairs())
-                              : causal_pairs(static_cast<double>(s.queries()),
-                                             static_cast<double>(s.q_begin - s.kv_begin),
-                                             static_cast<double>(window));
+    if (r % shares == 0) together = scored = 0;
+    for (const Segment& s : cost.seen_by(window).of_rank(r)) {
+      const auto pairs = static_cast<double>(s.pairs());
+      together += attended == 0 ? pairs
+                                : causal_pairs(static_cast<double>(s.queries()),
+                                               static_cast<double>(s.q_begin - s.kv_begin),
+                                               static_cast<double>(attended));
+      if (scores) scored += pairs;
+    }
     if (r % shares == shares - 1 || r + 1 == cost.ranks)
-      std::fill_n(flops.begin() + (r - r % shares), r % shares + 1,
-                  costs_.attention.flops(together / shares));
+      set(r - r % shares, r + 1, together / shares, scored / shares);
   }
   return flops;
 }
@@ -231,19 +241,21 @@ void LaneBlocks::find_mixer(Mixer mixer, const MicroBatch& micro_batch, const Mi
   if (cost.evened[1].attention > 0) exchanges_.backward = {cost.evened[1].exchange};
   forward_kernels_.clear();
   backward_kernels_.clear();
-  const auto add = [&](OpName name, Mixer of, const std::vector<double>& flops, double products) {
-    forward_kernels_.push_back({name, cost.attention_forward[at(of)], flops});
-    backward_kernels_.push_back(
-        {name, cost.attention_backward[at(of)], each_of(flops, [&](double own) { return products * own; })});
+  const auto add = [&](OpName name, Mixer of, PassFlops flops) {
+    forward_kernels_.push_back({name, cost.attention_forward[at(of)], std::move(flops.forward)});
+    backward_kernels_.push_back({name, cost.attention_backward[at(of)], std::move(flops.backward)});
   };
-  // A backward has five matrix products where the forward has two, and that of a recurrence, which repeats
-  // its forward, three for each. Selective recompute repeats the forward.
-  if (attends(mixer))
-    add(OpName::attention, mixer, attention_flops(cost, tokens, window),
-        repeats_mixer(costs_.layout(), mixer) ? 3.5 : 2.5);
+  if (attends(mixer)) {
+    PassFlops flops = attention_flops(cost, tokens, window);
+    if (repeats_mixer(costs_.layout(), mixer))  // selective recompute, which repeats the forward
+      for (std::size_t r = 0; r < flops.forward.size(); ++r) flops.backward[r] += flops.forward[r];
+    add(OpName::attention, mixer, std::move(flops));
+  }
   if (recurs(mixer)) {
-    const double flops = costs_.recurrence.flops(as_double(sum_of(cost.sharding.rank_tokens)));
-    add(OpName::recurrence, Mixer::recurrence, std::vector<double>(at(cost.ranks), flops / cost.ranks), 3);
+    // The backward repeats its forward, and has two products for each of the forward's.
+    const double flops = costs_.recurrence.flops(as_double(sum_of(cost.sharding.rank_tokens))) / cost.ranks;
+    add(OpName::recurrence, Mixer::recurrence,
+        {std::vector<double>(at(cost.ranks), flops), std::vector<double>(at(cost.ranks), 3 * flops)});
   }
 }
 

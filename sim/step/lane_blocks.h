@@ -95,8 +95,11 @@ class LaneBlocks {
   void add_end_blocks(const MicroBatchCost& cost, std::size_t first);
   void find_mixer(Mixer mixer, const MicroBatch& micro_batch, const MicroBatchCost& cost);
   void add_layer_blocks(LayerKind kind, const MicroBatchCost& cost, std::size_t first);
-  [[nodiscard]] std::vector<double> attention_flops(const MicroBatchCost& cost, const ExchangedTokens& tokens,
-                                                    std::int64_t window) const;
+  struct PassFlops {
+    std::vector<double> forward, backward;  // by CP rank
+  };
+  [[nodiscard]] PassFlops attention_flops(const MicroBatchCost& cost, const ExchangedTokens& tokens,
+                                          std::int64_t window) const;
 
   const LayerCosts& costs_;
   const GradientSync& gradients_;

@@ -46,6 +46,12 @@ std::size_t baseline_of(const Study& study) {
   return found == study.policies.end() ? 0 : static_cast<std::size_t>(found - study.policies.begin());
 }
 
+// Mixers whose kernels are modelled, as StepFamily names them.
+std::string modelled_mixers(const ModelShape& model) {
+  if (model.recurrence) return "linear recurrences";
+  return model.indexer ? "an indexer" : "";
+}
+
 // Fills in the head of the table.
 StudyResult heading(const Study& study, const StudyInputs& inputs, const RunStudyOptions& options) {
   StudyResult result;
@@ -62,7 +68,7 @@ StudyResult heading(const Study& study, const StudyInputs& inputs, const RunStud
   result.slowdowns = study.framework.rule_on(inputs.profile);
   result.family = {
       study.framework.preset.name,  study.model.moe.has_value(), study.model.training.lora_dim > 0,
-      inputs.profile.device().name, study.layout.precision,      study.model.recurrence.has_value()};
+      inputs.profile.device().name, study.layout.precision,      modelled_mixers(study.model)};
   result.expected_error = study.framework.error_of(result.family, inputs.profile);
   if (!result.expected_error)
     result.kernel_errors = study.framework.kernel_errors_on(inputs.profile, study.cluster.network.name);

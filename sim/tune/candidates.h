@@ -85,8 +85,8 @@ Study candidate_study(const Candidates& candidates, Point point, const std::stri
 
 // best.json: the candidate on its layout, and before it the study's own rows there with the study's baseline,
 // so that `study best.json` compares them. A row that the candidate is, that makes the same steps (`alike`,
-// labels), that fits no other layout, or that this layout does not allow, is not repeated; where the baseline
-// is such a row, the candidate is the baseline. Nor is a row whose label is in `omitted`.
+// labels), that fits no other layout, that this layout does not allow, or whose label is in `omitted`, is not
+// repeated; where the baseline is such a row, the candidate is the baseline.
 nlohmann::json best_json(const Candidates& candidates, Point point, const std::vector<std::string>& alike,
                          const std::vector<std::string>& omitted = {});
 

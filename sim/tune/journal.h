@@ -19,7 +19,7 @@
 namespace equipoise {
 
 inline constexpr const char* kTuneJournal = "tune.journal";  // in --out
-inline constexpr JournalKind kTuneJournalKind = {"equipoise.tune-journal/6", "equipoise tune", "search",
+inline constexpr JournalKind kTuneJournalKind = {"equipoise.tune-journal/7", "equipoise tune", "search",
                                                  "study, space, options or files"};
 
 struct JournalText {

@@ -4,8 +4,8 @@
 // them may be faster than the winner that the search found. It then is the winner, so that the search and
 // best.json name the same row.
 //
-// A row of a stronger claim is no winner, since the space is without it on purpose: it is omitted from
-// best.json, and so is a faster one that breaks the bounds on the delay or has no flags.
+// A row of a stronger claim is no winner, since the space is without it on purpose. best.json omits it, and
+// any faster row that breaks the bounds on the delay or has no flags.
 #pragma once
 
 #include <functional>

@@ -53,6 +53,7 @@ SpaceFacts::SpaceFacts(const Candidates& candidates, const StudyInputs& inputs, 
   const auto probe = std::ranges::find(rows_, true, &RowFacts::like_probe);
   if (probe != rows_.end()) probe_ = static_cast<std::uint32_t>(probe - rows_.begin());
   pairs_ = visible_pairs(inputs.documents, study_of({}).model.reach());
+  longest_ = longest_of(inputs.documents);
 }
 
 RowFacts SpaceFacts::facts_of_row(std::uint32_t r) const {
@@ -138,7 +139,7 @@ bool SpaceFacts::probe_has_room(std::uint32_t layout) const {
     if (row.no_room) return false;
     const auto hard_limit = row.run.policy().hard_limit;
     const std::int64_t most = hard_limit == nullptr ? 0 : hard_limit(row.run.pack);
-    return most == 0 || may_cut(candidates_.rows[probe_]) || most >= longest_of(inputs_.documents);
+    return most == 0 || may_cut(candidates_.rows[probe_]) || most >= longest_;
   } catch (const UserError&) {
     return true;  // it is refused with its reason when it is tried
   }

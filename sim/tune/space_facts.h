@@ -66,6 +66,7 @@ class SpaceFacts {
   std::vector<RowFacts> rows_;
   std::uint32_t probe_ = 0;
   double pairs_ = 0;                    // of a query and a key that it sees, in all documents
+  std::int64_t longest_ = 0;            // tokens of the longest document
   std::deque<SharedLeastCosts> least_;  // by base
   std::vector<LayoutFacts> layouts_;
   std::vector<std::uint32_t> order_;

@@ -5,6 +5,7 @@
 #include "policies/base/error.h"
 #include "policies/base/text.h"
 #include "policies/loader.h"
+#include "policies/make_plan.h"
 #include "policies/plan_metrics.h"
 #include "policies/policy.h"
 #include "sim/report/words/words.h"

@@ -483,6 +483,7 @@ void on_ranks(int ranks, const std::string& device, bool turns, const execution:
               const std::function<void(const RealRank&)>& body) {
   if (turns || !execution::under_launcher()) return as_threads(ranks, device, turns, body);
   std::string reason;
+  note_stage(execution::RankStage::in_mpi_init);
   const auto world = kernels::make_mpi_world(reason);
   if (!world) throw UserError("ranks as processes: ", reason);
   execution::Watchdog watchdog(*world, limits);

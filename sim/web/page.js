@@ -338,7 +338,7 @@ async function take(file) {
     if ((missing.get(name) ?? sha256) !== sha256) throw new Error(`${file.name}: expected the link’s file, whose SHA-256 is ${missing.get(name)}, found ${sha256}`);
     files.set(name, { bytes, kind, sha256 });
   } catch (error) {
-    if (!(error instanceof Stopped)) stopWorkers();  // they have other bytes than `files`
+    if (!(error instanceof Stopped)) stopWorkers();  // their files are no longer those of `files`
     throw error;
   }
   missing.delete(name);
@@ -380,7 +380,7 @@ async function stateOf(link) {
   return JSON.parse(new TextDecoder().decode(await through(bytes, new DecompressionStream("deflate-raw"))));
 }
 
-// A change is drawn, is behind the link, and runs.
+// The link of the study as it is now becomes a new entry of the browser's history.
 async function pushLink() {
   const link = await linkOf({ study, findsLayout, sweep, files: Object.fromEntries(filesNamed()) });
   if (link !== location.hash) history.pushState(null, "", link);

@@ -5,4 +5,4 @@ get_filename_component(libraries ${CMAKE_CURRENT_LIST_DIR}/../../build/web-libra
 list(APPEND CMAKE_FIND_ROOT_PATH ${libraries})
 list(APPEND CMAKE_PREFIX_PATH ${libraries})
 set(Boost_NO_BOOST_CMAKE ON)  # its packages are for the processor that they were built for
-set(CMAKE_CXX_FLAGS_INIT "-include ${CMAKE_CURRENT_LIST_DIR}/libcxx13.h -fwasm-exceptions")
+set(CMAKE_CXX_FLAGS_INIT "-isystem ${CMAKE_CURRENT_LIST_DIR}/libcxx13 -fwasm-exceptions")

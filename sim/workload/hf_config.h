@@ -42,7 +42,7 @@ class HfConfig {
     const auto it = file_.find(key);
     return it != file_.end() && !it->is_null();
   }
-  // What every refusal says of the model at its end: "bamba may have other mixers than attention".
+  // The end of every refusal, which says what the model is: "bamba may have other mixers than attention".
   void set_kind(std::string kind) { kind_ = std::move(kind); }
   // Sets the values of the model's class, for keys that the file lacks.
   void set_class_values(nlohmann::json values) { of_class_ = std::move(values); }

@@ -40,7 +40,7 @@ const std::vector<Family>& families() {
                   .next_to_attention = next_to_attention};
   };
   static const std::vector<Family> all = {
-      {.types = {"qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "olmo_hybrid"},
+      {.types = {"qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "olmo_hybrid", "lara_mini"},
        .rule = Recurrence::gated_delta,
        .heads = "linear_num_value_heads",
        .key_heads = "linear_num_key_heads",
@@ -49,7 +49,7 @@ const std::vector<Family>& families() {
        .convolution = "linear_conv_kernel_dim",
        .without_effect = {"full_attention_interval", "mamba_ssm_dtype", "linear_a_log_min",
                           "linear_a_log_max", "linear_dt_min", "linear_dt_max", "linear_dt_init_floor",
-                          "linear_allow_neg_eigval"}},
+                          "linear_allow_neg_eigval", "output_gate_type"}},
       {.types = {"kimi_linear"},
        .rule = Recurrence::kimi_delta,
        .heads = "num_heads",
@@ -95,12 +95,13 @@ const std::vector<Family>& families() {
                 "ssm_multipliers",
                 "ssm_out_multiplier"},
                true),
-      {.types = {"lfm2", "lfm2_moe"},
+      {.types = {"lfm2", "lfm2_moe", "lfm3"},
        .rule = Recurrence::convolution,
        .convolution = "conv_L_cache",
        .without_effect = {"conv_bias", "conv_dim", "conv_dim_out", "conv_use_xavier_init", "block_dim",
                           "block_mlp_init_scale", "block_out_init_scale", "block_use_xavier_init",
-                          "block_use_swiglu", "full_attn_idxs", "num_heads", "theta", "use_pos_enc"}},
+                          "block_use_swiglu", "full_attn_idxs", "num_heads", "theta", "use_pos_enc",
+                          "use_sandwich_norm", "use_attention_gate"}},
       {.types = {"nemotron_h"},
        .rule = Recurrence::mamba2,
        .heads = "mamba_num_heads",
@@ -165,7 +166,7 @@ std::vector<bool> recurrent_layers(HfConfig& config, const Family& family, HfCon
   if (config.find("layer_types") != nullptr)
     return by_kinds(config, "layer_types", layers,
                     convolves ? std::vector<json>{"conv"} : std::vector<json>{"linear_attention", "mamba"},
-                    {"full_attention", "attention"});
+                    {"full_attention", "attention", "sliding_attention"});
   if (convolves && config.find("full_attn_idxs") == nullptr) return std::vector<bool>(at(layers), false);
   if (convolves) return by_numbers(config, "full_attn_idxs", layers, 0, false);
   if (config.find("attn_type_list") != nullptr) return by_kinds(config, "attn_type_list", layers, {0}, {1});
@@ -180,6 +181,16 @@ std::vector<bool> recurrent_layers(HfConfig& config, const Family& family, HfCon
   std::vector<bool> recurs;
   for (int i = 0; i < layers; ++i) recurs.push_back((i + 1) % every != 0);
   return recurs;
+}
+
+// Layers that a list names for it attend to a window.
+void read_windows(HfConfig& config, ModelShape& m) {
+  const json* const types = config.find("layer_types");
+  const json* const window = config.find("sliding_window");
+  if (types == nullptr || std::ranges::find(*types, "sliding_attention") == types->end()) return;
+  if (window == nullptr) config.fail("sliding_window", "the window of layer_types' sliding layers");
+  m.sliding_window = config.positive("sliding_window");
+  for (int i = 0; i < m.layers; ++i) m.sliding_layers.push_back((*types)[at(i)] == "sliding_attention");
 }
 
 // ---- Blocks that are each a mixer or an FFN ----
@@ -354,6 +365,7 @@ void read_recurrence(HfConfig& config, const std::string& model_type, int listed
     read_pattern(config, pattern, listed, asked, m, shape, notes);
   } else {
     shape.layers = recurrent_layers(config, *family, own, m.layers);
+    if (!shape.next_to_attention) read_windows(config, m);
   }
   const auto recurring = std::ranges::count(shape.layers, true);
   if (recurring == 0) {

@@ -9,7 +9,7 @@
 
 namespace equipoise {
 
-// Whether the type's config is read for recurrences. Whether it has any, its lists of layers say.
+// Whether models of the type may have recurrences. The config's lists of layers say whether this one has any.
 bool may_recur(const std::string& model_type);
 
 // How many blocks a pattern of them lists (Nemotron-H); 0 without one.

@@ -8,11 +8,13 @@
 namespace equipoise {
 
 std::int64_t ModelShape::kv_width() const {
+  if (indexer) return mla->kv_lora + mla->rope_dim + indexer->dim;  // the latent key and the indexer's
   if (mla) return std::int64_t{heads} * (mla->nope_dim + mla->rope_dim + mla->v_dim);
   return 2 * std::int64_t{kv_heads} * head_dim;
 }
 
 std::int64_t ModelShape::kv_width_of_rank(int tensor) const {
+  if (indexer) return kv_width();  // which all heads share
   return mla ? kv_width() / tensor : 2 * std::int64_t{std::max(1, kv_heads / tensor)} * head_dim;
 }
 
@@ -43,7 +45,8 @@ std::int64_t trained_with_qkv(const ModelShape& m, int layer) {
   return (recurs(mixer) ? m.recurrence->other_parameters() : 0) + (attends(mixer) ? attention_biases(m) : 0);
 }
 std::int64_t trained_with_norms(const ModelShape& m, int layer) {
-  return attends(mixer_of(m.kind(layer))) ? latent_norms(m) : 0;
+  const std::int64_t of_index_keys = m.has_indexer(layer) ? 2 * std::int64_t{m.indexer->dim} : 0;
+  return attends(mixer_of(m.kind(layer))) ? latent_norms(m) + of_index_keys : 0;
 }
 
 }  // namespace
@@ -90,6 +93,11 @@ std::vector<LinearLayer> ModelShape::linear_layers(int layer) const {
     add(WeightKind::qkv, hidden, mla->kv_lora + mla->rope_dim);
     add(WeightKind::qkv, mla->kv_lora, std::int64_t{heads} * (mla->nope_dim + mla->v_dim));
     add(WeightKind::proj, std::int64_t{heads} * value_dim(), hidden);
+    if (has_indexer(layer)) {
+      add(WeightKind::qkv, mla->q_lora, std::int64_t{indexer->heads} * indexer->dim);
+      add(WeightKind::qkv, hidden, indexer->dim);
+      add(WeightKind::qkv, hidden, indexer->heads);
+    }
   } else if (attends(mixer)) {
     add(WeightKind::qkv, hidden, ((gated_attention ? 2 : 1) * heads + 2 * std::int64_t{kv_heads}) * head_dim);
     add(WeightKind::proj, query_width(), hidden);
@@ -196,15 +204,23 @@ int ModelShape::layers_of(Mixer mixer) const {
 
 double ModelShape::training_flops(double tokens, double causal_pairs, double window_pairs) const {
   std::array<double, kMixers> passed{};  // layers, where a forward alone counts as a third
-  for (int layer = 0; layer < all_layers(); ++layer)
-    passed[at(mixer_of(kind(layer)))] += layer < training.frozen_layers ? 1.0 / 3 : 1;
+  int scoring = 0, learning = 0;         // layers with an indexer
+  for (int layer = 0; layer < all_layers(); ++layer) {
+    const bool frozen = layer < training.frozen_layers;
+    passed[at(mixer_of(kind(layer)))] += frozen ? 1.0 / 3 : 1;
+    scoring += has_indexer(layer) ? 1 : 0;
+    learning += has_indexer(layer) && indexer_learns() && !frozen ? 1 : 0;
+  }
   const double attention = 3.0 * 2.0 * (head_dim + value_dim()) * heads;
   const FrozenAndAdapters of_training = active_frozen_parameters();
   const double products = 6.0 * as_double(active_matmul_parameters() + of_training.adapters) -
                           2.0 * as_double(of_training.frozen);
   const double recurrent = recurrence ? 3.0 * recurrence->state_flops() : 0;
   const double parallel = passed[at(Mixer::parallel)];
-  return products * tokens + attention * (passed[at(Mixer::attention)] + parallel) * causal_pairs +
+  const double all = passed[at(Mixer::attention)];
+  const double scores =
+      indexer ? indexer->pair_flops() * (scoring * causal_pairs + 2 * learning * window_pairs) : 0;
+  return products * tokens + scores + attention * (all + parallel) * (indexer ? window_pairs : causal_pairs) +
          attention * passed[at(Mixer::window)] * window_pairs +
          recurrent * (passed[at(Mixer::recurrence)] + parallel) * tokens;
 }
@@ -235,6 +251,18 @@ ModelShape latent(ModelShape m, const MoeShape& moe, int groups_of_token) {
   m.moe->groups_of_token = groups_of_token;
   m.mla = MlaShape{1536, 512, 128, 64, 128};
   return m;
+}
+
+// Attention to at most 2,048 keys that an indexer of so many heads chooses.
+ModelShape indexed(ModelShape m, int heads) {
+  m.indexer = IndexerShape{heads, 128, 2048};
+  return m;
+}
+
+ModelShape glm5() {
+  ModelShape m = latent(dense("glm-5", 78, 6144, 64, 64, 256, 12288, 154880), {256, 8, 1, 2048, 3}, 0);
+  m.mla = MlaShape{2048, 512, 192, 64, 256};
+  return indexed(std::move(m), 32);
 }
 
 // All layers have experts, and there is no other FFN.
@@ -301,6 +329,9 @@ const std::vector<ModelShape>& shapes() {
       llama4("llama4-maverick", 128, 2),
       latent(dense("deepseek-v2", 60, 5120, 128, 128, 192, 12288, 102400), {160, 6, 2, 1536, 1}, 3),
       latent(dense("deepseek-v3", 61, 7168, 128, 128, 192, 18432, 129280), {256, 8, 1, 2048, 3}, 4),
+      indexed(latent(dense("deepseek-v3.2", 61, 7168, 128, 128, 192, 18432, 129280), {256, 8, 1, 2048, 3}, 4),
+              64),
+      glm5(),
       latent(dense("kimi-k2", 61, 7168, 64, 64, 192, 18432, 163840), {384, 8, 1, 2048, 1}, 0),
       dense("wlb-550m", 16, 1536, 12, 12, 128, 4096, 32000),
       dense("wlb-30b", 48, 7168, 56, 56, 128, 19200, 32000),
@@ -329,6 +360,7 @@ void check_model_size(const ModelShape& model, const std::string& where) {
     low_rank = of(model.mla->q_lora) + of(model.mla->kv_lora);
   }
   double width = head * of(std::max(model.heads, model.kv_heads));
+  if (model.indexer) width += of(model.indexer->heads) * of(model.indexer->dim);
   if (model.recurrence) {
     const RecurrentShape& r = *model.recurrence;
     width = std::max(width, of(r.input_width()) + as_double(r.key_dim) * r.value_dim);

@@ -14,6 +14,7 @@
 
 #include "policies/base/index.h"
 #include "policies/base/note.h"
+#include "sim/workload/indexer.h"
 #include "sim/workload/norm.h"
 #include "sim/workload/recurrence.h"
 
@@ -21,6 +22,8 @@ namespace equipoise {
 
 // How a layer mixes tokens: by attention to all keys up to a query's own, by attention to a window of them,
 // by a linear recurrence, or by the first and the last of these side by side (Falcon-H1, arXiv 2507.22448).
+// In a model with an indexer, layers of the first kind choose among all keys and those of the second attend
+// to as many that are chosen already.
 enum class Mixer : std::uint8_t { attention, window, recurrence, parallel };
 inline constexpr int kMixers = 4;
 constexpr bool attends(Mixer mixer) {
@@ -87,8 +90,8 @@ struct MlaShape {
 };
 
 // Weights that a step trains or freezes. Linear layers have Megatron Core's names. All projections of
-// multi-head latent attention are linear_qkv, as are those of a recurrence's input and what it learns
-// besides, and the FFN's two names also apply to experts.
+// multi-head latent attention are linear_qkv, as are those of an indexer, of a recurrence's input and what it
+// learns besides, and the FFN's two names also apply to experts.
 enum class WeightKind : std::uint8_t { embedding, qkv, proj, fc1, fc2, router, norms, head };
 inline constexpr std::string_view kWeightNames[] = {"embedding",  "linear_qkv", "linear_proj", "linear_fc1",
                                                     "linear_fc2", "router",     "norms",       "head"};
@@ -155,10 +158,13 @@ struct ModelShape {
   bool gated_ffn = true;  // SwiGLU, GeGLU: gate and up; false: one up projection and GELU
   bool tied_embeddings = false;
   bool qkv_bias = false;
+  bool parallel_ffn = false;     // whether a layer adds up what its attention and its FFN make of its input
+  bool one_norm = false;         // of such layers: whether both read the output of one norm (GPT-J, Cohere)
   bool gated_attention = false;  // whether a gate, projected with the queries and as wide, scales the output
   std::optional<MoeShape> moe;
   std::optional<MlaShape> mla;
   std::optional<RecurrentShape> recurrence;
+  std::optional<IndexerShape> indexer;  // of all layers; with MLA, and without a sliding window
   // How many keys up to and including its own a query of a sliding layer sees; 0 if no layer slides.
   std::int64_t sliding_window = 0;
   std::vector<bool> sliding_layers{};  // by layer; if empty all slide, provided there is a window
@@ -179,7 +185,16 @@ struct ModelShape {
   [[nodiscard]] bool is_sliding_layer(int layer) const {
     return sliding_window > 0 && (sliding_layers.empty() || sliding_layers[at(std::min(layer, layers - 1))]);
   }
-  [[nodiscard]] Reach reach() const { return {sliding_window, chunked}; }
+  [[nodiscard]] Reach reach() const {
+    return indexer ? Reach{indexer->top_keys} : Reach{sliding_window, chunked};
+  }
+  // Whether the layer attends to keys that a layer before it chose.
+  [[nodiscard]] bool reuses_keys(int layer) const {
+    return indexer && !indexer->reuses.empty() && indexer->reuses[at(std::min(layer, layers - 1))];
+  }
+  [[nodiscard]] bool has_indexer(int layer) const { return indexer && !reuses_keys(layer); }
+  // Whether indexers are trained. Frozen ones score, and have no loss.
+  [[nodiscard]] bool indexer_learns() const { return indexer && training.trains(WeightKind::qkv); }
   [[nodiscard]] bool is_recurrent_layer(int layer) const {
     return recurrence && recurrence->layers[at(std::min(layer, layers - 1))];
   }
@@ -191,7 +206,7 @@ struct ModelShape {
       if (!alone.empty() && alone[at(std::min(layer, layers - 1))]) return LayerKind::recurrent_alone;
       return is_moe_layer(layer) ? LayerKind::recurrent_moe : LayerKind::recurrent_dense;
     }
-    if (is_sliding_layer(layer))
+    if (is_sliding_layer(layer) || reuses_keys(layer))
       return is_moe_layer(layer) ? LayerKind::sliding_moe : LayerKind::sliding_dense;
     return is_moe_layer(layer) ? LayerKind::moe : LayerKind::dense;
   }
@@ -224,9 +239,10 @@ struct ModelShape {
   // Parameters of a layer's routed experts, which expert parallelism distributes.
   [[nodiscard]] std::int64_t routed_parameters(int layer) const;
   [[nodiscard]] std::int64_t embedding_parameters() const { return vocab * hidden; }
-  // Parameters of the norms before a layer's mixer and its FFN.
+  // Norms before a layer's mixer and its FFN, and their parameters.
+  [[nodiscard]] int layer_norms(LayerKind of) const { return equipoise::has_ffn(of) && !one_norm ? 2 : 1; }
   [[nodiscard]] std::int64_t layer_norm_parameters(int layer) const {
-    return (has_ffn(layer) ? 2 : 1) * norm_parameters();
+    return layer_norms(kind(layer)) * norm_parameters();
   }
   [[nodiscard]] std::int64_t norm_parameters() const { return norm_of(norm).parameters * hidden; }
   [[nodiscard]] HeadShape head() const {
@@ -253,7 +269,7 @@ struct ModelShape {
   // parameter and token, and 3 x 2 (d_qk + d_v) per head, layer and causal query-key pair. In sliding layers
   // only pairs inside the window count; a recurrence counts 3 x its state's FLOPs per token. A frozen
   // parameter has no gradient of its own, so it counts 4 instead of 6. Layers that no backward reaches count
-  // only their forward.
+  // only their forward. An indexer counts its scores of all causal pairs, and twice those of chosen ones.
   [[nodiscard]] double training_flops(double tokens, double causal_pairs, double window_pairs = 0) const;
 };
 
@@ -285,16 +301,5 @@ const ModelShape& builtin_model(std::string_view name);  // throws UserError wit
 // Throws UserError, which names `where`, for shapes so far above any model that their exact parameter counts
 // would not fit an integer.
 void check_model_size(const ModelShape& model, const std::string& where);
-
-// What a study adds to a config.json.
-struct HfOptions {
-  int layers = 0;                   // replaces the file's number unless 0
-  std::optional<bool> gated_ffn;    // if the file leaves it open
-  std::vector<std::string> ignore;  // keys of the file that the user wants to be ignored
-};
-
-// Reads a Hugging Face config.json. What it has and we do not model is refused by name, never skipped.
-// `notes` receives what the user should know of the model. Throws UserError, which names file and key.
-ModelShape read_hf_config(const std::string& path, const HfOptions& options = {}, Notes* notes = nullptr);
 
 }  // namespace equipoise

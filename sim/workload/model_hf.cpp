@@ -3,6 +3,8 @@
 // A config is read whole: every key is one that shapes the model and is read here, one that shapes nothing
 // (kHarmless), one that is off (null, false, empty), or one that is refused by name. So nothing that we do
 // not model passes for what we do.
+#include "sim/workload/model_hf.h"
+
 #include <algorithm>
 #include <iterator>
 #include <map>
@@ -16,8 +18,8 @@
 #include "policies/base/index.h"
 #include "policies/base/text.h"
 #include "sim/workload/hf_config.h"
+#include "sim/workload/hf_indexer.h"
 #include "sim/workload/hf_recurrence.h"
-#include "sim/workload/model.h"
 #include "traces/json_text.h"
 
 namespace equipoise {
@@ -49,7 +51,7 @@ constexpr PassedOver kPassedOver[] = {
      "max_position_embeddings n_positions n_ctx seq_length model_max_length max_seq_len "
      "max_sequence_length initial_context_length original_max_position_embeddings partial_rotary_factor "
      "rotary_pct rotary_dim rotary_emb_base no_rope_layers no_rope_layer_interval position_embedding_type "
-     "attn_temperature_tuning floor_scale attn_scale layer_rope_theta"},
+     "alibi attn_temperature_tuning floor_scale attn_scale layer_rope_theta"},
     {"norms, initial values and factors, which scale what is computed",
      "norm_type initializer_range initializer_cutoff_factor init_method query_pre_attn_scalar logit_scale "
      "logits_scaling embedding_multiplier residual_multiplier attention_multiplier clip_qkv "
@@ -57,7 +59,9 @@ constexpr PassedOver kPassedOver[] = {
      "reorder_and_upcast_attn attention_softmax_in_fp32 scale_attention_softmax_in_fp32 use_qk_norm "
      "qk_norm qk_norm_type qk_layernorm swiglu_alpha swiglu_limit pretraining_tp normalization_function "
      "layernorm_full_attention_beta layernorm_linear_attention_beta layernorm_mlp_beta postnorm "
-     "use_post_norm embedding_initializer_range scale_emb scale_depth dim_model_base"},
+     "use_post_norm embedding_initializer_range scale_emb scale_depth dim_model_base "
+     "apply_residual_connection_post_layernorm"},
+    {"what another key or the type says, too", "rotary order_of_interleaved_layers"},
     {"biases below a thousandth of a model", "mlp_bias lm_head_bias attention_out_bias"},
     {"heads of other tasks, or of inference alone",
      "summary_activation summary_first_dropout summary_proj_to_labels summary_type summary_use_proj "
@@ -66,8 +70,9 @@ constexpr PassedOver kPassedOver[] = {
     {"who gets a token, not how much is computed",
      "norm_topk_prob scoring_func topk_method n_group topk_group routed_scaling_factor router_jitter_noise "
      "input_jitter_noise router_dtype use_routing_bias shared_moe_mode aux_loss_alpha seq_aux ep_size "
-     "router_scaling_factor route_scale use_expert_bias enable_moe_fp32_combine moe_capacity moe_gate "
-     "moe_norm_min moe_use_aux_free"},
+     "expert_selection_fn shared_expert_combination_strategy router_scaling_factor route_scale "
+     "use_expert_bias enable_moe_fp32_combine moe_capacity moe_gate "
+     "moe_norm_min moe_use_aux_free moe_router_dtype prefix_dense_sliding_window_pattern"},
 };
 
 constexpr std::string_view kHarmlessStarts[] = {"rope_", "_attn_implementation", "mup_", "forced_"};
@@ -78,10 +83,14 @@ constexpr std::string_view kHarmlessEnds[] = {"_token_id", "_token_ids",    "_to
 constexpr std::string_view kMixers =
     "layers of other mixers than attention (state-space, recurrent, short convolutions) are not modelled";
 constexpr std::string_view kExpertRules = "this rule of which layers have which experts is not modelled";
-constexpr std::string_view kParallel = "attention and FFN side by side are not modelled";
+constexpr std::string_view kParallel =
+    "attention and FFN side by side are not modelled but for types that are known to have them";
 constexpr std::string_view kPerLayer = "layers of unlike shapes are not modelled";
 constexpr std::string_view kEncoder = "encoders are not modelled";
-constexpr std::string_view kSparse = "sparse attention is not modelled";
+constexpr std::string_view kSparse =
+    "attention to chosen keys is not modelled but for model_type deepseek_v32 and glm_moe_dsa";
+constexpr std::string_view kLatentExperts = "experts in a latent space are not modelled";
+constexpr std::string_view kResidualStreams = "several residual streams (hyper-connections) are not modelled";
 constexpr std::string_view kOwnKeys = "its config has keys of its own, which are not read";
 
 // A key, or the beginning of several keys.
@@ -113,6 +122,12 @@ constexpr std::pair<std::string_view, std::string_view> kRefused[] = {
     {"attention_chunk_size", "attention in chunks is not modelled but for Llama 4 (model_type llama4_text)"},
     {"use_parallel_residual", kParallel},
     {"parallel_attn", kParallel},
+    {"cross_attention_layers", "cross-attention is not modelled"},
+    {"hc_mult", kResidualStreams},
+    {"moe_latent_size", kLatentExperts},
+    {"routed_expert_hidden_size", kLatentExperts},
+    {"attention_other_setting", kPerLayer},
+    {"per_layer_config", kPerLayer},
     {"block_configs", kPerLayer},
     {"num_kv_shared_layers", kPerLayer},
     {"num_key_value_heads_per_layer", kPerLayer},
@@ -127,14 +142,6 @@ constexpr std::pair<std::string_view, std::string_view> kRefused[] = {
 };
 
 constexpr std::pair<std::string_view, std::string_view> kRefusedTypes[] = {
-    {"gpt_neox", kParallel},
-    {"gptj", kParallel},
-    {"codegen", kParallel},
-    {"phi", kParallel},
-    {"cohere", kParallel},
-    {"cohere2", kParallel},
-    {"cohere2_moe", kParallel},
-    {"falcon", kParallel},
     {"mamba", kMixers},
     {"mamba2", kMixers},
     {"falcon_mamba", kMixers},
@@ -144,12 +151,20 @@ constexpr std::pair<std::string_view, std::string_view> kRefusedTypes[] = {
     {"rwkv", kMixers},
     {"xlstm", kMixers},
     {"recurrent_gemma", kMixers},
-    {"deepseek_v32", kSparse},
-    {"glm_moe_dsa", kSparse},
     {"gemma3n_text", kPerLayer},
     {"gemma4_text", kPerLayer},
     {"gemma4_unified_text", kPerLayer},
     {"nemotron-nas", kPerLayer},
+    {"deepseek_v4", "attention to compressed keys, and several residual streams, are not modelled"},
+    {"hy_v4", kResidualStreams},
+    {"axk2", "norms with a gate of their own are not modelled"},
+    {"dots3_note_text", kPerLayer},
+    {"minimax_m3_vl_text", "attention to chosen blocks of keys is not modelled"},
+    {"step3p5", kPerLayer},
+    {"step3p7", kPerLayer},
+    {"mimo_v2_flash",
+     "attention whose values are narrower than its keys is modelled for latent attention alone"},
+    {"bailing_hybrid", "Kimi delta attention whose decays are one product of all heads is not modelled"},
     {"longcat_flash", "layers of two attentions, and experts that compute nothing, are not modelled"},
     {"jetmoe", "experts of attention are not modelled"},
     {"diffllama", "differential attention is not modelled"},
@@ -163,6 +178,7 @@ constexpr std::pair<std::string_view, std::string_view> kRefusedTypes[] = {
     {"ctrl", kOwnKeys},
     {"doge", kOwnKeys},
     {"git", kOwnKeys},
+    {"modernbert-decoder", kOwnKeys},
     {"gpt_neo", kOwnKeys},
     {"gpt_neox_japanese", kOwnKeys},
     {"moshi", kOwnKeys},
@@ -173,20 +189,29 @@ constexpr std::pair<std::string_view, std::string_view> kRefusedTypes[] = {
     {"xlm", kOwnKeys},
     {"xlnet", kOwnKeys},
     {"hrm_text", "layers that a token passes more than once are not modelled"},
+    {"bart", kEncoder},
     {"bert", kEncoder},
     {"bert-generation", kEncoder},
     {"big_bird", kEncoder},
+    {"bigbird_pegasus", kEncoder},
+    {"blenderbot", kEncoder},
+    {"blenderbot-small", kEncoder},
     {"camembert", kEncoder},
     {"data2vec-text", kEncoder},
     {"electra", kEncoder},
     {"ernie", kEncoder},
+    {"marian", kEncoder},
+    {"mbart", kEncoder},
     {"megatron-bert", kEncoder},
     {"modernbert", kEncoder},
+    {"mvp", kEncoder},
+    {"plbart", kEncoder},
     {"rembert", kEncoder},
     {"roberta", kEncoder},
     {"roberta-prelayernorm", kEncoder},
     {"roc_bert", kEncoder},
     {"roformer", kEncoder},
+    {"whisper", kEncoder},
     {"xlm-roberta", kEncoder},
     {"xlm-roberta-xl", kEncoder},
     {"xmod", kEncoder},
@@ -240,6 +265,9 @@ std::string_view why_type_is_refused(std::string_view model_type) {
 json parse(const std::string& path) {
   json config = parse_python_json(read_text_file(path), path);
   if (!config.is_object()) throw UserError(path, ": expected a JSON object (a Hugging Face config.json)");
+  if (config.contains("quantization") && !config.contains("model_type"))
+    throw UserError(path,
+                    ": model_type: expected a model's config.json, found how its weights are quantized");
   return config;
 }
 
@@ -255,6 +283,7 @@ struct TypeDefaults {
   bool llama4 = false;    // whether chunks and experts have keys of their own
   bool expert_bias = false;
   bool gated_attention = false;
+  bool parallel_ffn = false;  // attention and FFN side by side, behind one norm
   const char* values = "{}";
 };
 const TypeDefaults* defaults_of(const std::string& type) {
@@ -262,6 +291,8 @@ const TypeDefaults* defaults_of(const std::string& type) {
   constexpr const char* kHead128 = R"({"head_dim": 128})";
   constexpr const char* kGemma3 = R"({"tie_word_embeddings": true, "head_dim": 256, "vocab_size": 262208,
     "num_attention_heads": 8, "num_key_value_heads": 4, "sliding_window": 4096})";
+  constexpr const char* kCohere2 =
+      R"({"tie_word_embeddings": true, "head_dim": 128, "sliding_window": 4096})";
   constexpr const char* kGatedDelta = R"({"head_dim": 256, "full_attention_interval": 4,
     "linear_num_value_heads": 32, "linear_num_key_heads": 16, "linear_value_head_dim": 128,
     "linear_key_head_dim": 128, "linear_conv_kernel_dim": 4})";
@@ -280,6 +311,8 @@ const TypeDefaults* defaults_of(const std::string& type) {
       {"qwen3_moe", {.window_on = false}},
       {"deepseek_v2", {}},
       {"deepseek_v3", {}},
+      {"deepseek_v32", {.values = R"({"index_n_heads": 64, "index_head_dim": 128, "index_topk": 2048})"}},
+      {"glm_moe_dsa", {.values = R"({"index_n_heads": 32, "index_head_dim": 128, "index_topk": 2048})"}},
       {"llama4_text", {.llama4 = true, .values = kHead128}},
       {"gemma",
        {.activation = "gelu_pytorch_tanh", .values = R"({"tie_word_embeddings": true, "head_dim": 256})"}},
@@ -324,6 +357,8 @@ const TypeDefaults* defaults_of(const std::string& type) {
       {"olmo_hybrid", {.values = R"({"attn_output_gate": false, "linear_conv_kernel_dim": 4,
     "full_attention_interval": 4})"}},
       {"kimi_linear", {}},
+      {"lara_mini", {.values = R"({"attn_output_gate": false})"}},
+      {"lfm3", {.values = kTied}},
       {"bamba", {}},
       {"falcon_h1", {.values = R"({"mamba_n_heads": 128, "mamba_d_head": "auto", "mamba_n_groups": 1,
     "mamba_d_state": 256, "mamba_d_conv": 4, "mamba_d_ssm": 1024, "mamba_expand": 2})"}},
@@ -340,6 +375,7 @@ const TypeDefaults* defaults_of(const std::string& type) {
       {"jais2", {.gated = false, .qkv_bias = true, .activation = "relu2"}},
       {"persimmon", {.gated = false, .qkv_bias = true, .activation = "relu2"}},
       {"apertus", {.gated = false, .activation = "xielu"}},
+      {"apertus1p5_text", {.gated = false, .activation = "xielu"}},
       {"bitnet", {.activation = "relu2"}},
       {"dots1", {}},
       {"afmoe",
@@ -349,6 +385,14 @@ const TypeDefaults* defaults_of(const std::string& type) {
       {"gpt_bigcode", {.gated = false, .qkv_bias = true, .activation = "gelu_pytorch_tanh", .values = kTied}},
       {"starcoder2", {.gated = false, .qkv_bias = true, .activation = "gelu_pytorch_tanh", .values = kTied}},
       {"nemotron", {.gated = false, .activation = "relu2"}},
+      {"cohere", {.parallel_ffn = true, .values = kTied}},
+      {"cohere2", {.every_full = 4, .parallel_ffn = true, .values = kCohere2}},
+      {"cohere2_moe", {.every_full = 4, .parallel_ffn = true, .values = kCohere2}},
+      {"gptj", {.gated = false, .activation = "gelu_new", .parallel_ffn = true}},
+      {"codegen", {.gated = false, .activation = "gelu_new", .parallel_ffn = true}},
+      {"phi", {.gated = false, .qkv_bias = true, .activation = "gelu_new", .parallel_ffn = true}},
+      {"gpt_neox", {.gated = false, .qkv_bias = true, .activation = "gelu"}},
+      {"falcon", {.gated = false, .activation = "gelu", .values = kTied}},
   };
   const auto it = known.find(type);
   return it == known.end() ? nullptr : &it->second;
@@ -358,7 +402,7 @@ const TypeDefaults* defaults_of(const std::string& type) {
 // not. In an unknown type a SiLU means SwiGLU, as in all models that have one.
 bool read_gated(HfConfig& config, const std::string& type, const HfOptions& options) {
   const std::initializer_list<const char*> names{"hidden_act", "hidden_activation", "activation_function",
-                                                 "mlp_hidden_act"};
+                                                 "mlp_hidden_act", "activation"};
   const std::string key = config.one_of(names);
   for (const char* other : names) (void)config.find(other);
   const TypeDefaults* defaults = defaults_of(type);
@@ -424,9 +468,10 @@ void read_windows(HfConfig& config, const TypeDefaults& type, bool known, ModelS
   const std::int64_t window = config.count_or("sliding_window", 0);
   if (config.count_or("sliding_window_size", window) != window)  // Gemma 2 states it twice
     config.fail("sliding_window_size", "the same as sliding_window");
-  const std::string every_key =
-      config.one_of({"sliding_window_pattern", "_sliding_window_pattern", "global_attn_every_n_layers"});
-  for (const char* key : {"_sliding_window_pattern", "global_attn_every_n_layers"}) (void)config.find(key);
+  const std::string every_key = config.one_of(
+      {"sliding_window_pattern", "_sliding_window_pattern", "global_attn_every_n_layers", "layer_switch"});
+  for (const char* key : {"_sliding_window_pattern", "global_attn_every_n_layers", "layer_switch"})
+    (void)config.find(key);
   const bool lists = config.find("layer_types") != nullptr;  // which then says it all
   // A type that is not known may state a window as long as its positions, which no layer uses.
   const json* const positions = config.find("max_position_embeddings");
@@ -438,7 +483,7 @@ void read_windows(HfConfig& config, const TypeDefaults& type, bool known, ModelS
     config.fail(
         "sliding_window",
         "layer_types or sliding_window_pattern next to it, since model_type does not say which layers slide");
-  // In Qwen the first so many layers see everything.
+  // Qwen's first max_window_layers layers have no window.
   const auto full_first = static_cast<int>(type.window_on ? config.count_or("max_window_layers", 0)
                                                           : config.count_or("max_window_layers", 28));
   const json* types = config.find("layer_types");
@@ -582,17 +627,33 @@ void read_mla(HfConfig& config, ModelShape& m) {
 
 // ---- The rest ----
 
+// Whether attention and FFN are side by side, by type or by a flag, and whether one norm precedes both.
+void read_parallel_ffn(HfConfig& config, const std::string& type, bool always, ModelShape& m, Notes& notes) {
+  const bool falcon = type == "falcon", neox = type == "gpt_neox";
+  m.parallel_ffn = always || (falcon && config.flag_or("parallel_attn", true)) ||
+                   ((neox || type == "stablelm") && config.flag_or("use_parallel_residual", neox));
+  const std::int64_t norms = falcon && config.flag_or("new_decoder_architecture", false) ? 2 : 1;
+  const bool one = falcon ? config.positive_or("num_ln_in_parallel_attn", norms) == 1 : !neox;
+  m.one_norm = m.parallel_ffn && one;
+  if (m.parallel_ffn) notes.push_back({"parallel_ffn", "model", {}});
+  if (type.starts_with("cohere"))  // other keys, or the type, say the same
+    for (const char* key :
+         {"use_parallel_block", "use_parallel_embedding", "use_embedding_sharing", "use_gated_activation"})
+      config.take(key);
+}
+
 void read_heads(HfConfig& config, bool one_kv_head, ModelShape& m) {
   const std::string key = config.one_of({"num_attention_heads", "n_head"});
   m.heads = static_cast<int>(config.positive(key));
   const std::int64_t alone = config.flag_or("multi_query", one_kv_head) ? 1 : m.heads;
-  m.kv_heads = static_cast<int>(config.positive_or("num_key_value_heads", alone));
+  const bool falcon40b = config.flag_or("new_decoder_architecture", false);
+  const char* const kv_key = falcon40b ? "num_kv_heads" : "num_key_value_heads";
+  m.kv_heads = static_cast<int>(config.positive_or(kv_key, falcon40b ? m.heads : alone));
   m.head_dim = static_cast<int>(config.positive_or("head_dim", m.hidden / m.heads));
   if (m.head_dim < 1)
     throw UserError(config.path(), ": ", key, ": expected at most hidden_size heads, found ", m.heads);
   if (m.heads % m.kv_heads != 0)
-    throw UserError(config.path(), ": num_key_value_heads: expected a divisor of ", m.heads, ", found ",
-                    m.kv_heads);
+    throw UserError(config.path(), ": ", kv_key, ": expected a divisor of ", m.heads, ", found ", m.kv_heads);
 }
 
 bool is_off(const json& value) {
@@ -613,6 +674,11 @@ bool all_attention(const HfConfig& config) {
   return false;
 }
 
+// Types with a flag for attention and FFN side by side.
+bool reads_parallel_ffn(const std::string& type) {
+  return type == "falcon" || type == "gpt_neox" || type == "stablelm";
+}
+
 // Refuses a model before any key is read whose absence would follow from the reason.
 void refuse_other_models(HfConfig& config, const std::string& type) {
   if (const std::string_view why = why_type_is_refused(type); !why.empty())
@@ -621,7 +687,8 @@ void refuse_other_models(HfConfig& config, const std::string& type) {
   for (const auto& [key, value] : config.file().items()) {
     const std::string_view why = is_off(value) || shapes_nothing(key) ? "" : why_key_is_refused(key);
     if (why.empty() || (type == "llama4_text" && config.llama4_reads(key)) ||
-        (why == kMixers && may_recur(type)))
+        (why == kParallel && reads_parallel_ffn(type)) || (why == kMixers && may_recur(type)) ||
+        (why == kSparse && may_index(type)))
       continue;
     if (why == kMixers && attention)
       config.take(key);
@@ -629,7 +696,8 @@ void refuse_other_models(HfConfig& config, const std::string& type) {
       throw UserError(config.path(), ": ", key, ": expected none, since ", why, " (\"ignore\": [\"", key,
                       "\"] next to hf_config passes it over), found ", shown_json(value));
   }
-  if (const json types = config.file().value("layer_types", json()); types.is_array() && !may_recur(type))
+  if (const json types = config.file().value("layer_types", json());
+      types.is_array() && !may_recur(type) && !may_index(type))
     for (std::size_t i = 0; i < types.size(); ++i)
       if (const json& layer = types[i];
           layer.is_string() && !holds(kAttentionTypes, layer.get_ref<const std::string&>()))
@@ -725,32 +793,38 @@ ModelShape read_hf_config(const std::string& path, const HfOptions& options, Not
   const int listed = blocks > 0 ? blocks : static_cast<int>(config.positive(layers, kMostLayers));
   m.layers = options.layers > 0 ? options.layers : listed;
   m.hidden = config.positive(config.one_of({"hidden_size", "n_embd"}));
-  read_heads(config, type_name == "gpt_bigcode", m);
-  const std::string ffn =
-      type.llama4 ? "intermediate_size_mlp" : config.one_of({"intermediate_size", "n_inner"});
+  read_heads(config, type_name == "gpt_bigcode" || type_name == "falcon", m);
+  const std::string ffn = type.llama4 ? "intermediate_size_mlp"
+                                      : config.one_of({"intermediate_size", "n_inner", "ffn_hidden_size"});
   // GPT-2's files omit the FFN if it is four times the hidden size.
-  const bool four_times = type_name == "gpt2" || type_name == "gpt_bigcode";
+  constexpr std::string_view kFourTimes[] = {"gpt2", "gpt_bigcode", "gptj", "codegen", "falcon"};
+  const bool four_times = holds(kFourTimes, type_name);
   m.ffn = four_times ? config.positive_or(ffn, 4 * m.hidden) : config.positive(ffn_width(config, ffn));
   if (type_name == "lfm2") m.ffn = rounded_ffn(config, m.ffn);
   (void)config.find("n_inner");
+  if (type_name == "falcon") config.take("num_kv_heads");  // which a flag replaces
   m.vocab = config.positive("vocab_size");
   m.tied_embeddings = config.flag_or(config.one_of({"tie_embedding", "tie_word_embeddings"}), false);
   m.gated_ffn = read_gated(config, type_name, options);
-  const std::initializer_list<const char*> biases{"attention_bias", "qkv_bias", "use_bias", "use_qkv_bias"};
+  const std::initializer_list<const char*> biases{"attention_bias", "qkv_bias", "use_bias", "use_qkv_bias",
+                                                  "bias"};
   const std::string bias = config.one_of(biases);
   for (const char* other : biases) (void)config.find(other);
   if (config.text_or("mlp_type", "default") != "default") config.fail("mlp_type", "default");
   m.qkv_bias = config.flag_or(bias, type.qkv_bias);
   if (type.llama4)
     read_chunks(config, m);
-  else if (!may_recur(type_name))
+  else if (!may_recur(type_name) && !may_index(type_name))
     read_windows(config, type, known != nullptr, m);
   m.gated_attention = type.gated_attention;
+  read_parallel_ffn(config, type_name, type.parallel_ffn, m, found);
   read_moe(config, type.llama4, m, found);
   if (m.moe) m.moe->bias = type.expert_bias;
   read_mla(config, m);
+  read_indexer(config, type_name, m, found);
   read_recurrence(config, type_name, listed, options.layers, m, found);
-  m.mtp_layers = static_cast<int>(config.count_or("num_nextn_predict_layers", 0, kMostPredictions));
+  const std::string modules = config.one_of({"num_nextn_predict_layers", "mtp_num_hidden_layers"});
+  m.mtp_layers = static_cast<int>(config.count_or(modules, 0, kMostPredictions));
   for (const char* key :
        {"num_experts_per_tok", "experts_per_token", "num_experts_per_token", "moe_intermediate_size",
         "n_shared_experts", "num_shared_experts", "shared_expert_intermediate_size",

@@ -11,6 +11,7 @@
 #include "policies/base/random.h"
 #include "policies/cp_degree/cp_grid.h"
 #include "policies/cp_degree/flexsp.h"
+#include "policies/make_plan.h"
 #include "policies/policy.h"
 
 namespace equipoise {

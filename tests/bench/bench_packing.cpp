@@ -10,6 +10,7 @@
 
 #include "policies/base/random.h"
 #include "policies/loader.h"
+#include "policies/make_plan.h"
 #include "policies/packing/hbp.h"
 #include "policies/packing/packing.h"
 #include "policies/packing/wlb.h"

@@ -13,7 +13,6 @@ void BM_MillionSlices(benchmark::State& state) {
   constexpr int kTracks = 32768;
   const int slices = static_cast<int>(state.range(0));
   const std::string path = (std::filesystem::temp_directory_path() / "equipoise_bench.pftrace").string();
-  std::int64_t bytes = 0;
   for (auto _ : state) {
     PerfettoWriter trace(path);
     std::vector<TrackId> tracks;
@@ -31,8 +30,8 @@ void BM_MillionSlices(benchmark::State& state) {
       trace.end(track, start + 900000000);
     }
     trace.close();
-    bytes = trace.bytes();
   }
+  const std::uintmax_t bytes = std::filesystem::file_size(path);
   std::filesystem::remove(path);
   state.SetItemsProcessed(state.iterations() * slices);
   state.counters["MB"] = static_cast<double>(bytes) / 1e6;

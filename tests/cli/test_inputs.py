@@ -99,6 +99,25 @@ class Sizes(Bounded):
             named = run(*(word.format(study) for word in arguments), cwd=self.folder)
             self.assertEqual((piped.returncode, piped.stdout), (named.returncode, named.stdout.replace(str(study), "/dev/stdin")), piped.stderr)
 
+    def test_a_trace_through_a_pipe_is_read_once(self):
+        study = self.write("study.json", dict(STUDY, trace={"file": "/dev/stdin", "repeat": True}))
+        lengths = "\n".join(str(20 + n % 900) for n in range(500))
+        words = (PROGRAM, "study", study, "--sweep", "batch.steps=1,2", "--format", "csv", "--quiet", "--out")
+        piped = subprocess.run([*words, self.folder / "piped"], input=lengths, capture_output=True, text=True, timeout=SOON_S, check=True)
+        self.assertNotIn("refused", piped.stdout)
+
+    def test_samples_through_a_pipe(self):
+        command = f"'{PROGRAM}' fit <(echo nothing) --base h100-sxm --out '{self.folder / 'made.json'}'"
+        ended = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=SOON_S, check=False)
+        self.assertIn("expected samples of `profile`", ended.stderr)
+
+    def test_too_few_open_files_are_said(self):
+        study = self.write("study.json", STUDY)
+        ended = subprocess.run(["bash", "-c", f"ulimit -n 4; exec '{PROGRAM}' study '{study}' --quiet --out '{self.folder / 'out'}'"],
+                               capture_output=True, text=True, timeout=SOON_S, check=False)
+        self.assertEqual((ended.returncode, ended.stderr.count("\n")), (2, 1), ended.stderr)
+        self.assertNotIn("error: :", ended.stderr)
+
 
 class NeverOverAnInput(Case):
     """A command does not write over a file that it reads, by whatever name, and leaves nothing half written."""
@@ -134,6 +153,13 @@ class NeverOverAnInput(Case):
         self.refused("trace", "record", sidecar, "--out", self.folder / "b", says=["b.json: cannot write"])
         self.refused("trace", "record", text, "--out", self.folder / "c", "--jobs", 100000, says=["--jobs: found 100000"])
 
+    def test_what_lengths_are_measured_with(self):
+        lengths = self.write("lengths.journal", "70\n900\n")
+        measure = ("profile", "--minutes", 0.001, "--only", "launch", "--lengths", lengths, "--out")
+        self.kept(lengths, *measure)
+        self.refused(*measure, self.folder / "lengths", says=["lengths.journal: cannot write"])
+        self.assertEqual(lengths.read_text(), "70\n900\n")
+
     def test_a_plan_and_a_best_study_that_lie_in_the_folder_are_refused_before_the_work(self):
         out = self.folder / "here"
         self.ok("study", self.write("study.json", STUDY), "--out", out, "--quiet")
@@ -143,6 +169,9 @@ class NeverOverAnInput(Case):
                                                   if "file" in STUDY["trace"] else STUDY))
         self.refused("tune", out / "best.json", "--out", out, "--budget", 2, "--quiet", says=["best.json: cannot write"])
         self.assertFalse((out / "tune.journal").exists())
+        lengths = self.write("here/tune.journal", "700\n" * 99)
+        tuned = self.write("tuned.json", dict(STUDY, trace={"file": str(lengths), "repeat": True}))
+        self.refused("tune", tuned, "--out", out, "--budget", 2, "--quiet", says=["tune.journal: cannot write"])
         self.ok("report", out, "--out", out / "report.html")  # the page is made anew from what it holds
 
     def test_a_name_that_is_a_file_too_is_no_input(self):

@@ -2,8 +2,9 @@
 //   rank_program launch RANKS MODE [WHO] TOKEN    starts itself on so many ranks
 //   rank_program rank MODE [WHO] TOKEN            is one of them, under any launcher
 // The token only marks the processes. Modes: loop; late (joins after two seconds); memory WHO, hang WHO: that
-// rank runs out of memory or stops going on; user-error WHO: it alone ends with status 2; exit0, exit1,
-// exit2: all end in order, rank 0 with this status.
+// rank runs out of memory or stops going on; hang-first, hang-before, hang-after, hang-last WHO: it does so
+// before MPI_Init, before or after watchdogs, or after MPI_Finalize; user-error WHO: it alone ends with
+// status 2; exit0, exit1, exit2: all end in order, rank 0 with this status.
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -14,6 +15,7 @@
 #include <memory>
 #include <new>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -28,7 +30,8 @@ namespace {
 using namespace equipoise;
 using namespace equipoise::execution;
 
-constexpr HealthLimits kLimits{10, 4};  // a hanging op is found in seconds, silence when it is in real runs
+constexpr HealthLimits kLimits{10, 4,
+                               6};  // a hanging op is found in seconds, silence when it is in real runs
 
 void compute() {
   const auto until = std::chrono::steady_clock::now() + std::chrono::microseconds(200);
@@ -68,23 +71,26 @@ void misbehave(const Case& what, Watchdog& watchdog) {
   }
 }
 
-int run_rank(const Case& what) {
-  std::string reason;
-  const auto world = kernels::make_mpi_world(reason);
-  if (world == nullptr) throw UserError(reason);
-  if (what.mode == "late") std::this_thread::sleep_for(std::chrono::seconds(2));
-  Watchdog watchdog(*world, kLimits);
-  const auto calls = watched(*world, watchdog.progress());
-  const int steps = what.mode.rfind("exit", 0) == 0 ? 20 : 1'000'000;
+// The rank that is meant stops here.
+void hang_at(std::string_view mode, const Case& what) {
+  const char* const rank = std::getenv(kRankVariable);
+  while (what.mode == mode && rank != nullptr && what.who == std::atoi(rank))
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+}
+
+void work(const Case& what, kernels::Communicator& world) {
+  Watchdog watchdog(world, kLimits);
+  const auto calls = watched(world, watchdog.progress());
+  const int steps = what.mode.starts_with("exit") || what.mode.starts_with("hang-") ? 20 : 1'000'000;
   try {
     for (int step = 0; step < steps; ++step) {
       watchdog.doing("wlb", step);
       begin_op(&watchdog.progress(), OpName::attention);
       compute();
-      if (step == 50 && what.who == world->rank()) misbehave(what, watchdog);
+      if (step == 50 && what.who == world.rank()) misbehave(what, watchdog);
       begin_op(&watchdog.progress(), OpName::tp_all_gather);
       calls->barrier();
-      if (step == 0 && world->rank() == 0) {
+      if (step == 0 && world.rank() == 0) {
         std::puts("ready");
         std::fflush(stdout);
       }
@@ -93,10 +99,25 @@ int run_rank(const Case& what) {
   } catch (const std::bad_alloc&) {
     watchdog.fail("ran out of memory");
   }
+}
+
+int run_rank(const Case& what) {
+  std::string reason;
+  hang_at("hang-first", what);
+  note_stage(RankStage::in_mpi_init);
+  const auto world = kernels::make_mpi_world(reason);
+  if (world == nullptr) throw UserError(reason);
+  if (what.mode == "late") std::this_thread::sleep_for(std::chrono::seconds(2));
+  hang_at("hang-before", what);
+  work(what, *world);
+  hang_at("hang-after", what);
   const bool speaks = world->rank() == 0;
   if (speaks) std::puts("done");
-  note_end_of_ranks();
-  return speaks ? what.mode.back() - '0' : 0;
+  note_stage(RankStage::in_mpi_finalize);
+  kernels::finish_mpi();
+  note_stage(RankStage::ended);
+  hang_at("hang-last", what);
+  return speaks && what.mode.starts_with("exit") ? what.mode.back() - '0' : 0;
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "policies/base/files.h"
 #include "sim/execution/dump.h"
 #include "sim/execution/parameters.h"
+#include "sim/workload/model_hf.h"
 #include "tests/execution/tiny_model.h"
 #include "tests/scratch_folder.h"
 

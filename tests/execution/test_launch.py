@@ -6,6 +6,7 @@ is in RANK_PROGRAM. `--rounds N` repeats the random cases, `--seed S` repeats a 
 mpirun is missing."""
 import argparse
 import concurrent.futures
+import contextlib
 import os
 import pathlib
 import random
@@ -120,7 +121,8 @@ class Job:
 
     def clean_up(self):
         for pid in self.processes():
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it has just ended by itself
+                os.kill(pid, signal.SIGKILL)
         for path in SHARED_MEMORY.iterdir():
             if any(name in path.name for name in self.names):
                 shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
@@ -242,6 +244,18 @@ def hang_a_rank(launch, chance):
     job.assert_named(rank, "hangs: the others wait")
 
 
+def hang_unwatched(launch, chance):
+    """Where a rank has no watchdog yet, or no more."""
+    for mode, where in (("hang-first", "before MPI starts"), ("hang-before", "while MPI starts"), ("hang-after", "after its work"),
+                        ("hang-last", "at its exit")):
+        rank = chance.randrange(RANKS)
+        job = Job(launch, [mode, str(rank)])
+        pids = job.wait_for_ranks(ready=False)
+        status, _ = job.end()
+        check_status(job, status)
+        job.assert_named(rank, "hangs " + where, pids[rank])
+
+
 def kill_mpirun(launch, chance):
     job = Job(launch, ["loop"])
     pids = job.wait_for_ranks()
@@ -345,6 +359,21 @@ def mpirun_takes_an_end_for_nothing(launch, chance):
     mpirun_misses_an_end(launch, chance, "time.sleep(3)\nfor rank in ranks:\n  rank.terminate()\n  rank.wait()\n")
 
 
+def mpirun_hangs_after_the_end(launch, chance):
+    """Its ranks have ended."""
+    with tempfile.TemporaryDirectory(prefix="launch.") as folder:
+        mpirun = pathlib.Path(folder) / "mpirun.openmpi"
+        mpirun.write_text("#!/usr/bin/env python3\nimport os, subprocess, time\n"
+                          "for rank in ('0', '1'):\n"
+                          "  open(os.environ['EQUIPOISE_FAULT_FILE'] + '.stage.' + rank, 'w').write('6')\n"
+                          "  subprocess.run(['sleep', '0.5'], env={**os.environ, 'OMPI_COMM_WORLD_RANK': rank})\n"
+                          "time.sleep(1000)\n")
+        mpirun.chmod(0o755)
+        done = subprocess.run([PROGRAM, "launch", "2", "loop", "token"], env={**os.environ, "PATH": folder + ":" + os.environ["PATH"]},
+                              capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        assert done.returncode == 3 and "hangs after the end of all ranks" in done.stderr and done.stderr.count("\n") == 1, done
+
+
 def an_mpirun(script):
     """What is said, and how soon, where mpirun is that script."""
     with tempfile.TemporaryDirectory(prefix="launch.") as folder:
@@ -359,8 +388,11 @@ def an_mpirun(script):
 
 
 def mpirun_starts_nobody(launch, chance):
-    said, _ = an_mpirun("exit 0\n")
-    assert said == "error: mpirun ended with status 0, and no rank had run to its end\n", said
+    for status in (0, 1, 2):
+        said, _ = an_mpirun(f"exit {status}\n")
+        assert said == f"error: mpirun ended with status {status}, and no rank had run to its end\n", said
+    said, _ = an_mpirun("printf '\\033[31mno slots' >&2; exit 1\n")
+    assert said.startswith("\\x1b[31mno slots") and "the ranks could not be run" in said, said
 
 
 def mpirun_hangs(launch, chance):
@@ -371,7 +403,8 @@ def mpirun_hangs(launch, chance):
 EITHER = [kill_a_rank, stop_a_rank, starve_a_rank, hang_a_rank]
 ALWAYS = [("own", case) for case in
           (stop_all_ranks, kill_a_rank_that_starts, stop_a_rank_that_starts, kill_mpirun, stop_mpirun,
-           mpirun_misses_an_end, mpirun_takes_an_end_for_nothing, mpirun_starts_nobody, mpirun_hangs, kill_the_supervisor, kill_the_caller, interrupt,
+           mpirun_misses_an_end, mpirun_takes_an_end_for_nothing, mpirun_starts_nobody, mpirun_hangs,
+           mpirun_hangs_after_the_end, hang_unwatched, kill_the_supervisor, kill_the_caller, interrupt,
            hang_up_under_nohup, one_rank_ends, end_in_order)]
 ALWAYS += [("plain", end_in_order), ("plain", one_rank_ends)]
 

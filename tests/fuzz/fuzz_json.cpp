@@ -9,7 +9,7 @@
 #include "sim/report/comparison.h"
 #include "sim/report/expectation.h"
 #include "sim/study/read/study.h"
-#include "sim/workload/model.h"
+#include "sim/workload/model_hf.h"
 #include "tests/fuzz/law.h"
 #include "tests/scratch_folder.h"
 #include "traces/json_text.h"

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "policies/loader.h"
+#include "policies/make_plan.h"
 #include "policies/policy.h"
 
 namespace equipoise {

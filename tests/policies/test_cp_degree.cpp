@@ -13,6 +13,7 @@
 #include "policies/base/random.h"
 #include "policies/cp_degree/cp_grid.h"
 #include "policies/cp_degree/flexsp.h"
+#include "policies/make_plan.h"
 #include "tests/policies/packing_cases.h"
 
 using namespace equipoise;

@@ -15,6 +15,7 @@
 
 #include "policies/base/error.h"
 #include "policies/loader.h"
+#include "policies/make_plan.h"
 #include "policies/packing/equipoise.h"
 #include "policies/packing/packing.h"
 #include "policies/packing/wlb.h"
@@ -333,6 +334,25 @@ TEST_CASE("equipoise is never slower than its starts by its own clock, and keeps
     }
   }
   CHECK(most_batches > 30);
+}
+
+TEST_CASE("more memory excludes no number of micro-batches that less memory tries, but its fewest") {
+  PackOptions options;
+  options.context_window = 4096;
+  options.sequences_per_step = 4;
+  options.lanes = 2;
+  options.documents_per_step = 48;
+  std::vector<std::int64_t> before;
+  for (const std::int64_t max_tokens : {700, 1500, 4000, 8000, 100000}) {
+    CAPTURE(max_tokens);
+    options.max_tokens = max_tokens;
+    const std::vector<std::int64_t> counts = counts_of(options, 20000);
+    CHECK(counts.front() == 2 * (20000 / (2 * max_tokens) + 1));  // the fewest that fit
+    for (std::size_t i = 1; i < before.size(); ++i)
+      CHECK(std::ranges::find(counts, before[i]) != counts.end());
+    before = counts;
+  }
+  CHECK(before == std::vector<std::int64_t>{2, 4, 6, 8, 12, 16, 24, 32, 48});
 }
 
 TEST_CASE("of many batches the search packs the first alone, so that a batch costs less of it") {

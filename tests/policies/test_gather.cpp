@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "policies/loader.h"
+#include "policies/make_plan.h"
 #include "policies/plan_metrics.h"
 #include "policies/steps.h"
 #include "policies/validator.h"

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "policies/make_plan.h"
 #include "policies/packing/hbp.h"
 #include "tests/policies/packing_cases.h"
 #include "tests/policies/random_documents.h"

@@ -11,6 +11,7 @@
 
 #include "policies/base/error.h"
 #include "policies/base/random.h"
+#include "policies/make_plan.h"
 #include "policies/packing/skrull.h"
 #include "policies/solver/mixed_program.h"
 #include "policies/solver/solvers.h"

@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "policies/base/error.h"
+#include "policies/make_plan.h"
 #include "policies/packing/hbp.h"
 #include "policies/packing/pack_length.h"
 #include "policies/packing/packing.h"

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "policies/make_plan.h"
 #include "policies/packing/equipoise.h"
 #include "policies/packing/packing.h"
 #include "policies/packing/wlb.h"

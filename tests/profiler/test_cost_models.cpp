@@ -319,6 +319,25 @@ TEST_CASE("short queries over long keys cost more a pair than square ones") {
   CHECK(use.calls == 2);
 }
 
+TEST_CASE("a square-causal kernel's call is priced from its counts as from its pieces") {
+  const AttentionModel model(Profile::load("h100-sxm"), {128, 8, 8}, "cudnn");
+  REQUIRE(model.prices_counts());
+  const std::vector<QueryKeys> squares{{300, 300}, {128, 128}, {0, 7}}, one_rectangle{{128, 384}},
+      rectangles{{300, 300}, {128, 384}, {70, 1000}};
+  for (const std::vector<QueryKeys>& pieces : {squares, one_rectangle, rectangles})
+    for (const std::int64_t window : {0, 256}) {
+      RangeUse counted, as_pieces;
+      CHECK(model.backward_seconds(count_call(pieces, window), counted) ==
+            model.backward_seconds(pieces, as_pieces, window));
+      CHECK(counted.seconds == as_pieces.seconds);
+    }
+  RangeUse use;
+  CHECK(model.backward_seconds(count_call(rectangles, 0).repeated(2), use) ==
+        model.backward_seconds(
+            std::vector<QueryKeys>{{300, 300}, {128, 384}, {70, 1000}, {300, 300}, {128, 384}, {70, 1000}},
+            use));
+}
+
 TEST_CASE("one call over many documents is cheaper than a call each") {
   const Profile profile = Profile::load("h200-sxm");
   const AttentionModel model(profile, {128, 4, 1});

@@ -57,7 +57,7 @@ ExchangedTokens exchanged_tokens(const TokensCase& of) {
 ExchangedTokens exchanged_tokens(const MicroBatch& micro_batch, const Sharding& sharding, Mixer mixer,
                                  const LayerCosts& costs, const StagePool* pool) {
   if (mixer == Mixer::recurrence) return sums_over_ranks(sharding, 1);
-  const std::int64_t window = costs.attention.window_of(mixer);
+  const std::int64_t window = costs.model().indexer ? 0 : costs.attention.window_of(mixer);
   const int node_ranks = cast_node_ranks(costs.layout(), costs.grid(), sharding.ranks());
   ExchangedTokens tokens = exchanged_tokens(
       {micro_batch, sharding, window, costs.layout(), node_ranks, pool == nullptr ? &costs : nullptr});
@@ -159,6 +159,7 @@ static ReceivedTokens received_by_ranks(const ContextCase& of) {
   // Tokens of earlier chunks that a rank does not hold.
   const double before = as_double(of.tokens.earlier) * (of.context - 1) / of.context;
   const bool casts = of.costs.layout().acting_facts().casts;
+  const std::int64_t window = of.costs.model().indexer ? 0 : of.window;  // chosen keys may lie anywhere
   ReceivedTokens tokens;
   seen_keys.assign(of.micro_batch.slices.size(), {});
   for (int r = 0; r < of.context; ++r) {
@@ -170,7 +171,7 @@ static ReceivedTokens received_by_ranks(const ContextCase& of) {
     bool any = false;
     for (const Segment& s : of.sharding.of_rank(r)) {
       if (is_placed(placement, s)) continue;
-      const std::int64_t first = of.window > 0 ? std::max(s.kv_begin, s.q_begin - of.window + 1) : s.kv_begin;
+      const std::int64_t first = window > 0 ? std::max(s.kv_begin, s.q_begin - window + 1) : s.kv_begin;
       SeenKeys& seen = seen_keys[at(s.slice)];
       const std::int64_t from = seen.rank == r ? std::max(first, seen.end) : first;
       assert(from <= s.q_begin);

@@ -20,7 +20,7 @@
 #include "sim/study/read/policy_run.h"
 #include "sim/study/read/study_keys.h"
 #include "sim/study/read/training.h"
-#include "sim/workload/model.h"
+#include "sim/workload/model_hf.h"
 #include "traces/json_object.h"
 #include "traces/json_text.h"
 

@@ -8,6 +8,7 @@
 #include "sim/study/read/key_notes.h"
 #include "sim/study/read/parallel_keys.h"
 #include "sim/study/read/policy_run.h"
+#include "sim/workload/model_hf.h"
 
 namespace equipoise {
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "sim/study/read/key_rows.h"
+#include "sim/workload/model_hf.h"
 
 namespace equipoise {
 

@@ -6,6 +6,7 @@
 
 #include "policies/base/index.h"
 #include "policies/base/text.h"
+#include "policies/make_plan.h"
 #include "policies/policy.h"
 #include "policies/steps.h"
 #include "sim/cost/context_exchange/context_form.h"

@@ -24,7 +24,9 @@ Notes needs_of(const FrameworkRuns& framework, const Study& study, std::optional
     needs.push_back({"needs_degrees", "", {}});
   if (row.facts.has_chunks) needs.push_back({"needs_chunks", "", {}});
   if (study.layout.context > 1 && row.facts.has_local) needs.push_back({"needs_placement", "", {}});
-  if (pipeline > 1 && schedule != study.schedule && !lists(framework.schedules, schedule))
+  // The study's own schedule is the framework's, if that has a pipeline.
+  if (pipeline > 1 &&
+      (framework.schedules.empty() || (schedule != study.schedule && !lists(framework.schedules, schedule))))
     needs.push_back({"needs_schedule", "", {{"schedule", schedule}}});
   if (study.layout.context > 1 && !lists(kShardsOfLoaders, row.run.shard))
     needs.push_back({"needs_shard", "", {{"shard", row.run.shard}}});

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "sim/cost/kept_bytes.h"
 #include "tests/sim/models.h"
 
 using namespace equipoise;
@@ -625,4 +626,27 @@ TEST_CASE("A host that waits at every hop of the pipeline brings no lead along; 
       CHECK(models.costs.stalls.for_host(LayerKind::dense, {3, 12'000}, {2, 35'000}) ==
             (waits && stages > 1 ? 18'000 : 3'000));
     }
+}
+
+TEST_CASE("One norm before attention and FFN runs once, and is kept once") {
+  ModelShape m = builtin_model("llama3.1-8b");
+  const Models two(m, Layout{});
+  m.parallel_ffn = m.one_norm = true;
+  const Models one(m, Layout{});
+  for (const bool backward : {false, true}) {
+    CHECK(ops_of_pass(two, LayerKind::dense, 1024, backward, OpName::rms_norm).size() == 2);
+    CHECK(ops_of_pass(one, LayerKind::dense, 1024, backward, OpName::rms_norm).size() == 1);
+  }
+  const auto kept = [](const Models& models) {
+    return kept_bytes(models.costs.model(), Layout{}, {}, LayerKind::dense);
+  };
+  // The norm's input and its output in bf16, and its statistic.
+  CHECK(kept(two) - kept(one) == 2 * 4096 * 2 + norm_of(m.norm).kept_row_bytes);
+  Layout repeats;
+  repeats.recompute = Recompute::modules;
+  repeats.recompute_modules = module_bit(RecomputeModule::layernorm);
+  CHECK(ops_of_pass(Models(m, repeats), LayerKind::dense, 1024, true, OpName::rms_norm).size() == 2);
+  // Two norms of one input keep it once.
+  m.one_norm = false;
+  CHECK(kept(two) - kept(Models(m, Layout{})) == 4096 * 2);
 }

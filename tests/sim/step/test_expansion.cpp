@@ -87,7 +87,7 @@ TEST_CASE("The FLOPs of CP ranks add up to those of their documents") {
         double pairs = 0;
         for (const Slice& slice : micro_batch.slices)
           pairs += causal_pairs(static_cast<double>(slice.tokens()), 0, 0);
-        CHECK(flops == doctest::Approx(prices.costs.attention.flops(pairs)).epsilon(1e-6));
+        CHECK(flops == doctest::Approx(prices.costs.attention.forward_flops(pairs)).epsilon(1e-6));
       }
   }
   CHECK(uneven > 100);

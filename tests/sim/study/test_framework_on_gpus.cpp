@@ -90,7 +90,7 @@ TEST_CASE("A step's expected error is that of the narrowest kind of published st
   CHECK(elsewhere->nearest_error > 0);
   CHECK_FALSE(known({"mine", false, false, "NVIDIA H100 SXM", Precision::bf16}));
   // No published step is of a model with linear recurrences.
-  const StepFamily hybrid{"megatron", false, false, "NVIDIA H100 SXM", Precision::bf16, true};
+  const StepFamily hybrid{"megatron", false, false, "NVIDIA H100 SXM", Precision::bf16, "linear recurrences"};
   CHECK_FALSE(known(hybrid));
   CHECK(hybrid.text() == "megatron, dense, with linear recurrences, NVIDIA H100 SXM, bf16");
   // Own slowdowns, and kernels that run as the profile has them, are not what those rows were predicted with.

@@ -118,6 +118,27 @@ MODELS = {
     # A gate scales attention's output.
     "AFMoE, the class's own": ("afmoe", {}),
     "Beam 1.0 501B A23B": ("beam", {}),
+    # An indexer chooses the keys of a query.
+    "DeepSeek V3.2": ("deepseek_v32", {}),
+    "GLM-5": ("glm_moe_dsa", {}),
+    "GLM-5.2": ("glm_moe_dsa", {"index_topk_freq": 4, "index_skip_topk_offset": 3, "vocab_size": 154880}),
+    # Attention and FFN side by side.
+    "Command R": ("cohere", {}),
+    "Command R7B": ("cohere2", sizes(4096, 32, 32, 8, 14336, 256000, head_dim=128)),
+    "Cohere 2 with experts, the class's own": ("cohere2_moe", {}),
+    "GPT-NeoX 20B": ("gpt_neox", {}),
+    "Pythia 6.9B": ("gpt_neox", sizes(4096, 32, 32, None, 16384, 50432)),
+    "GPT-J 6B": ("gptj", {}),
+    "CodeGen 6B": ("codegen", {"n_embd": 4096, "n_layer": 33, "n_head": 16, "vocab_size": 51200}),
+    "Phi-2": ("phi", sizes(2560, 32, 32, 32, 10240, 51200)),
+    "Falcon 7B": ("falcon", {}),
+    "Falcon 40B": ("falcon", {"hidden_size": 8192, "num_hidden_layers": 60, "num_attention_heads": 128, "num_kv_heads": 8,
+                              "vocab_size": 65024, "new_decoder_architecture": True}),
+    "StableLM 2 12B": ("stablelm", sizes(5120, 40, 32, 8, 13824, 100352, use_parallel_residual=True, qk_layernorm=True)),
+    "Apertus 1.5, the class's own": ("apertus1p5_text", {}),
+    # Layers of linear recurrences or convolutions, and of sliding windows.
+    "Lara mini": ("lara_mini", {}),
+    "LFM3, the class's own": ("lfm3", {}),
     # Layers of linear recurrences.
     "Qwen3-Next 80B A3B": ("qwen3_next", sizes(2048, 48, 16, 2, 5120, 151936, head_dim=256, moe_intermediate_size=512,
                                                shared_expert_intermediate_size=512, num_experts=512, num_experts_per_tok=10,

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "policies/base/error.h"
-#include "sim/workload/model.h"
+#include "sim/workload/model_hf.h"
 #include "tests/scratch_folder.h"
 
 using namespace equipoise;

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "policies/base/error.h"
-#include "sim/workload/model.h"
+#include "sim/workload/model_hf.h"
 #include "tests/scratch_folder.h"
 
 using namespace equipoise;
@@ -81,10 +81,14 @@ TEST_CASE("Qwen3-Next: gated delta nets in three of four layers, gated attention
   for (int i = 0; i < 48; ++i)
     listed["layer_types"].push_back(i % 4 == 3 ? "full_attention" : "linear_attention");
   CHECK(hybrid(listed).layer_counts() == m.layer_counts());
-  listed["layer_types"][5] = "sliding_attention";
-  CHECK(refused(listed) ==
-        "layer_types[5]: expected \"linear_attention\" or \"mamba\" or \"full_attention\" or \"attention\", "
-        "found \"sliding_attention\"");
+  listed["layer_types"][5] = "chunked_attention";
+  CHECK(
+      refused(listed) ==
+      "layer_types[5]: expected \"linear_attention\" or \"mamba\" or \"full_attention\" or \"attention\" or "
+      "\"sliding_attention\", found \"chunked_attention\"");
+  const ModelShape predicting = hybrid(changed(kQwen3Next, {{"mtp_num_hidden_layers", 1}}));
+  CHECK(predicting.mtp_layers == 1);
+  CHECK(predicting.kind(48) == LayerKind::moe);  // like the last layer
 }
 
 TEST_CASE("Kimi-Linear: Kimi delta attention by a list that counts from one, and latent attention") {

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "policies/base/error.h"
-#include "sim/workload/model.h"
+#include "sim/workload/model_hf.h"
 #include "tests/scratch_folder.h"
 
 using namespace equipoise;
@@ -417,6 +417,90 @@ TEST_CASE("Jamba and its like are refused by name") {
   }
 }
 
+TEST_CASE("Attention and FFN side by side, behind one norm or two") {
+  const json falcon = {{"model_type", "falcon"},   {"hidden_size", 512}, {"num_hidden_layers", 2},
+                       {"num_attention_heads", 8}, {"vocab_size", 100},  {"multi_query", true},
+                       {"num_kv_heads", 8},        {"bias", false}};
+  Notes notes;
+  const ModelShape one = read(falcon, {}, &notes);
+  CHECK(notes.back() == Note{"parallel_ffn", "model", {}});
+  CHECK(one.parallel_ffn);
+  CHECK(one.one_norm);
+  CHECK(one.kv_heads == 1);
+  CHECK(one.ffn == 2048);
+  json queries_alone = falcon;
+  queries_alone.erase("multi_query");  // true in the model's class
+  CHECK(read(queries_alone).kv_heads == 1);
+  const ModelShape two = read(with(falcon, {{"new_decoder_architecture", true}, {"num_kv_heads", 4}}));
+  CHECK(two.parallel_ffn);
+  CHECK_FALSE(two.one_norm);
+  CHECK(two.kv_heads == 4);
+  const ModelShape serial = read(with(falcon, {{"parallel_attn", false}}));
+  CHECK_FALSE(serial.parallel_ffn);
+  CHECK(serial.parameters() - one.parameters() == 2 * 512);
+  // As Cohere writes Command R7B, with a window in three of four layers.
+  const json written = json::parse(R"({"model_type": "cohere2", "hidden_size": 4096,
+    "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128,
+    "intermediate_size": 14336, "vocab_size": 256000, "hidden_act": "silu", "layer_switch": 4,
+    "order_of_interleaved_layers": "local_attn_first", "sliding_window": 4096, "sliding_window_pattern": 4,
+    "use_parallel_block": true, "use_gated_activation": true, "use_embedding_sharing": true,
+    "position_embedding_type": "rope_gptj", "rotary_pct": 1.0, "logit_scale": 0.25})");
+  const ModelShape command = read(written);
+  CHECK(command.one_norm);
+  CHECK(sliding(command) == 24);
+  CHECK(static_cast<double>(command.parameters()) == doctest::Approx(8028033024).epsilon(1e-4));
+  json switched = with(written, {{"layer_switch", 8}});
+  switched.erase("sliding_window_pattern");
+  CHECK(sliding(read(switched)) == 28);
+  CHECK(refusal(with(llama(), {{"use_parallel_block", true}})).find("use_parallel_block") == 0);
+  // Both of GPT-NeoX's norms read the layer's input. StableLM leaves the second out.
+  const json residual = {{"use_parallel_residual", true}};
+  CHECK_FALSE(read(with(llama(), {{"model_type", "gpt_neox"}, {"hidden_act", "gelu"}})).one_norm);
+  CHECK(read(with(with(llama(), residual), {{"model_type", "stablelm"}})).one_norm);
+  CHECK(refusal(with(llama(), residual)).find("side by side are not modelled but for types") !=
+        std::string::npos);
+}
+
+TEST_CASE("Layers of short convolutions, of sliding windows and of full attention") {
+  const json config = {
+      {"model_type", "lfm3"},       {"hidden_size", 256},
+      {"num_hidden_layers", 3},     {"num_attention_heads", 4},
+      {"num_key_value_heads", 2},   {"head_dim", 64},
+      {"intermediate_size", 512},   {"vocab_size", 100},
+      {"conv_L_cache", 3},          {"sliding_window", 64},
+      {"use_attention_gate", true}, {"layer_types", {"conv", "sliding_attention", "full_attention"}}};
+  const ModelShape m = read(config);
+  CHECK(m.kind(0) == LayerKind::recurrent_dense);
+  CHECK(m.kind(1) == LayerKind::sliding_dense);
+  CHECK(m.kind(2) == LayerKind::dense);
+  CHECK(m.reach().window == 64);
+  CHECK(refusal(with(config, {{"sliding_window", nullptr}})).find("sliding_window: expected the window") ==
+        0);
+}
+
+TEST_CASE("What is not modelled of 2026's models is named, before a size is missed") {
+  CHECK(refusal({{"producer", {{"name", "modelopt"}}}, {"quantization", {{"quant_algo", "FP8"}}}})
+            .find("model_type: expected a model's config.json, found how its weights") == 0);
+  const std::pair<const char*, const char*> types[] = {
+      {"deepseek_v4", "attention to compressed keys"},
+      {"hy_v4", "several residual streams"},
+      {"step3p5", "layers of unlike shapes"},
+      {"minimax_m3_vl_text", "attention to chosen blocks"},
+      {"mimo_v2_flash", "attention whose values are narrower"},
+      {"bart", "encoders"}};
+  for (const auto& [type, why] : types)
+    CHECK(refusal({{"model_type", type}}).find(std::string("model_type: expected another, since ") + why) ==
+          0);
+  const std::pair<const char*, const char*> keys[] = {
+      {"moe_latent_size", "experts in a latent space"},
+      {"routed_expert_hidden_size", "experts in a latent space"},
+      {"hc_mult", "several residual streams"},
+      {"cross_attention_layers", "cross-attention"}};
+  for (const auto& [key, why] : keys)
+    CHECK(refusal({{"model_type", "nemotron_h"}, {key, 4}})
+              .find(std::string(key) + ": expected none, since " + why) == 0);
+}
+
 TEST_CASE("Types of other keys and encoders are refused for that, without a single size") {
   for (const char* type : {"gpt_neo", "xlnet", "openai-gpt"})
     CHECK(refusal({{"model_type", type}, {"vocab_size", 50257}})
@@ -442,7 +526,7 @@ TEST_CASE("The reason of a refusal is what is not modelled, not a key that is ab
       {{{"model_type", "mine"}, {"layer_types", {"full_attention", "conv"}}}, "layer_types[1]"},
       {{{"model_type", "deci"}, {"block_configs", {{{"a", 1}}}}, {"num_key_value_heads", nullptr}},
        "block_configs"},
-      {{{"model_type", "deepseek_v32"}, {"index_topk", 2048}}, "model_type"},
+      {{{"model_type", "deepseek_v4"}, {"index_topk", 2048}}, "model_type"},
   };
   for (const auto& [keys, key] : others) {
     CAPTURE(key);

@@ -21,6 +21,10 @@ TEST_CASE("Built-in models have the parameters that their makers publish") {
     CAPTURE(row.name);
     CHECK(builtin_model(row.name).parameters() == row.parameters);
   }
+  // As Transformers counts GLM-5 (zai-org/GLM-5): 744 billion, 40 of them active.
+  const ModelShape& glm5 = builtin_model("glm-5");
+  CHECK(glm5.parameters() == 743'911'199'232);
+  CHECK(static_cast<double>(glm5.active_matmul_parameters()) == doctest::Approx(40e9).epsilon(0.05));
   // DeepSeek-V2: published as 235.7 billion, 21.4 active.
   const ModelShape& v2 = builtin_model("deepseek-v2");
   CHECK(static_cast<double>(v2.parameters()) == doctest::Approx(235.7e9).epsilon(0.0005));
@@ -41,7 +45,7 @@ TEST_CASE("Built-in models have the parameters that their makers publish") {
                 {"qwen3-30b-a3b", 30.5, 3.3}, {"qwen3-235b-a22b", 235, 22}, {"mixtral-8x7b", 46.7, 12.9},
                 {"mixtral-8x22b", 141, 39},   {"gpt-oss-20b", 20.9, 3.6},   {"gpt-oss-120b", 116.8, 5.1},
                 {"glm-4.5", 355, 32},         {"glm-4.5-air", 106, 12},     {"kimi-k2", 1030, 32},
-                {"llama4-scout", 109, 17},    {"llama4-maverick", 400, 17}};
+                {"llama4-scout", 109, 17},    {"llama4-maverick", 400, 17}, {"deepseek-v3.2", 671, 37}};
   for (const auto& other : others) {
     CAPTURE(other.name);
     const ModelShape& m = builtin_model(other.name);
@@ -62,7 +66,7 @@ TEST_CASE("Every built-in name is found once, and a near miss is answered with t
     CHECK(names.insert(m.name).second);
     CHECK(&builtin_model(m.name) == &m);
   }
-  CHECK(names.size() == 31);
+  CHECK(names.size() == 33);
   std::string message;
   try {
     (void)builtin_model("llama2-7bb");
