@@ -334,9 +334,10 @@ void offer(Alternative&& made, Alternative& best) {
   if (made.seconds < best.seconds) best = std::move(made);
 }
 
-// Tries whole documents, and those that plain cuts, with rising numbers of micro-batches, then the fastest
-// starts, and for the best of these the other numbers. Then tries steps that gather long documents, with
-// rising numbers over the widest window, then over narrower ones. All are packed with few moves.
+// Tries documents in arrival order with rising numbers of micro-batches, then the fastest starts, and for the
+// best of these the other numbers. Then tries steps that gather long documents, with rising numbers over the
+// widest window, then over narrower ones. All are packed with few moves. What plain cuts is not tried with
+// documents_per_step, where a loader needs whole documents.
 Alternative best_packed_anew(const PackOptions& given, std::span<const std::int64_t> counts,
                              std::span<const Alternative> starts, Alternatives& alternatives) {
   Alternative best, gathered;
@@ -355,8 +356,7 @@ Alternative best_packed_anew(const PackOptions& given, std::span<const std::int6
     while_faster(counts, [&](std::int64_t count) { return offer_with_few_moves(options, count, to); });
   };
   try_counts(starting_from(given, Start::lpt, {}), best);
-  if (given.documents_per_step > 0) try_counts(starting_from(given, Start::plain, {}), best);
-  // Another start that delays no token has the documents of lpt's steps.
+  // A start that delays no token has the documents of lpt's steps.
   for (const Alternative& start : starts.first(std::min(kMostStarts, starts.size())))
     if (start.delay > 0) offer_with_few_moves(start.options, start.options.micro_batches, best);
   try_counts(PackOptions(best.options), best);

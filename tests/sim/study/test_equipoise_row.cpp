@@ -80,28 +80,6 @@ TEST_CASE("Equipoise is the fastest of the rows it starts from, and no row is be
   CHECK(faster >= 6);
 }
 
-TEST_CASE("Documents that plain cuts are packed anew, too: the search is as fast as with this start alone") {
-  SplitMix64 random(2);
-  int faster = 0;
-  for (int trial = 0; trial < 8; ++trial) {
-    json file = random_study(random);
-    file["trace"]["distribution"] = "lmsys-chat-1m";
-    file["batch"] = {{"context_window", "8K"}, {"documents_per_step", 32}, {"steps", 2}};
-    file["policies"] =
-        json::array({{{"name", "equipoise"}, {"moves", 2000}},
-                     {{"name", "equipoise"}, {"moves", 2000}, {"start", "plain"}, {"label", "given"}}});
-    file.erase("baseline");
-    CAPTURE(file["parallel"].dump());
-    const Study study = parse(file);
-    RunStudyOptions options;
-    options.find_fits = false;
-    const std::vector<PolicyResult> rows = run_study(study, load_inputs(study), options).policies;
-    CHECK(seconds_of(rows[0]) <= seconds_of(rows[1]));
-    faster += seconds_of(rows[0]) < 0.99 * seconds_of(rows[1]) ? 1 : 0;
-  }
-  CHECK(faster > 0);
-}
-
 TEST_CASE(
     "Where the schedule runs slices, equipoise is never slower than they are, its lanes ordered alike") {
   SplitMix64 random(5);
