@@ -73,7 +73,7 @@ Note start_of(const PackOptions& options) {
           {{"name", name}, {"slices", options.of<SequenceSlicesOptions>().slices}, {"over", over}}};
 }
 
-// What decides the start that the options name, as a key.
+// A key that is equal for equal starts.
 std::string key_of(const Note& start) {
   std::string key = start.kind;
   for (const auto& [name, value] : start.numbers) {
