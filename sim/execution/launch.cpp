@@ -204,7 +204,7 @@ std::int64_t cpu_ticks(int pid) {
   return user + system;
 }
 
-// What a rank hangs at, by its stage.
+// These words say where a rank hangs, by its stage.
 constexpr const char* kWhileAt[] = {"before MPI starts", "while MPI starts", "where ranks meet", "",
                                     "after its work",    "while MPI ends",   "at its exit"};
 
@@ -244,17 +244,7 @@ class SeenRanks {
       if (ended == nullptr || ended->signal == SIGTERM) ended = &rank;
     }
     if (first_ended_ == nullptr) first_ended_ = ended;
-    // Where no rank notes its stage, they do other work than that of watched ranks.
-    goes_on_ = std::ranges::all_of(rank_by_pid_, [&](const auto& one) {
-      return stage_of(fault_file_, one.second.number) == RankStage::starts;
-    });
-    for (auto& [pid, rank] : rank_by_pid_) {
-      const RankStage before = std::exchange(rank.stage, stage_of(fault_file_, rank.number));
-      goes_on_ |= rank.stage != before || rank.stage == RankStage::watched;
-      if (rank.stage != RankStage::starts) continue;
-      const std::int64_t ticks = cpu_ticks(pid);  // which it needs to read the study
-      goes_on_ |= std::exchange(rank.cpu_ticks, ticks) != ticks;
-    }
+    look_at_stages();
     signalfd_siginfo signal{};
     return read(signals_, &signal, sizeof signal) == sizeof signal ? static_cast<int>(signal.ssi_signo) : 0;
   }
@@ -277,7 +267,8 @@ class SeenRanks {
     return has_started_none() ? "mpirun (pid " + std::to_string(launcher_) + ") has started no rank" : "";
   }
   [[nodiscard]] bool has_started_none() const { return rank_by_pid_.empty() && !has_rank_below(launcher_); }
-  // Whether a rank has come to another stage since the last look, or has a watchdog that looks at all.
+  // Whether a rank has come to another stage since the last look, computes before the first, or has a
+  // watchdog, which looks at all. Ranks that note no stage, as those of `profile`, are taken to go on.
   [[nodiscard]] bool goes_on() const { return goes_on_; }
   // Names what the others wait for where nothing goes on.
   [[nodiscard]] std::string behind() const {
@@ -294,6 +285,19 @@ class SeenRanks {
   }
 
  private:
+  void look_at_stages() {
+    bool noted = false, goes_on = false;
+    for (auto& [pid, rank] : rank_by_pid_) {
+      const RankStage before = std::exchange(rank.stage, stage_of(fault_file_, rank.number));
+      goes_on |= rank.stage != before || rank.stage == RankStage::watched;
+      noted |= rank.stage != RankStage::starts;
+      if (rank.stage != RankStage::starts) continue;
+      const std::int64_t ticks = cpu_ticks(pid);
+      goes_on |= std::exchange(rank.cpu_ticks, ticks) != ticks;
+    }
+    goes_on_ = goes_on || !noted;
+  }
+
   pid_t launcher_;
   std::size_t ranks_;
   int signals_;
