@@ -158,12 +158,14 @@ void read_blocks(const std::string& path, std::string_view holds,
   if (!S_ISREG(info.st_mode) && !S_ISFIFO(info.st_mode)) fail("found a device, " + expected);
   const double most = input_limit().bytes;
   const bool is_pipe = S_ISFIFO(info.st_mode);
+  const std::string* known = nullptr;  // what the pipe had; an entry stays where it is
   {
     const std::lock_guard lock(inputs().mutex);
     if (!is_pipe) inputs().files.insert({info.st_dev, info.st_ino});
-    if (const auto known = inputs().pipes.find(path); is_pipe && known != inputs().pipes.end())
-      return add(known->second);
+    if (const auto found = inputs().pipes.find(path); is_pipe && found != inputs().pipes.end())
+      known = &found->second;
   }
+  if (known != nullptr) return add(*known);
   if (static_cast<double>(info.st_size) > most)
     refuse_input(path, "found a file of " + std::to_string(info.st_size / 1'000'000) + " MB");
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), std::fclose);
