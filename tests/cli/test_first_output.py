@@ -74,6 +74,8 @@ class FirstOutput(Case):
         self.assertEqual(len(said), 1, done.stderr)
         self.assertRegex(said[0], r"^note: plain is out of memory: .*; --set parallel\.recompute=auto recomputes the fewest layers ")
         self.assertNotIn("out of memory", run("study", study, "--quiet").stderr)
+        alone = self.write("own.json", dict(STUDY, cluster={"memory_GB": 7}, policies=[{"name": "plain", "recompute": "none"}, slow], baseline="plain"))
+        self.assertNotIn("parallel.recompute=auto", run("study", alone).stderr)  # which the row overrides
         command = re.search(r"\nNext +equipoise (study .*)", done.stdout).group(1)
         self.assertEqual(command, f"study {study} --set parallel.recompute=auto")
         self.assertNotIn("oom", self.ok(*command.split()).splitlines()[2])
@@ -101,13 +103,6 @@ class FirstOutput(Case):
         wide = self.ok("study", study, "--wide")
         self.assertIn("tokens/step", wide)
         self.assertNotIn("tokens/step", screen)
-
-    def test_a_row_is_tight_where_the_headroom_is_missed_by_more_than_a_thousandth(self):
-        study = self.write("study.json", dict(STUDY, policies=["plain-4d"]))
-        row = lambda *set_to: json.loads(self.ok("study", study, "--format", "json", "--quiet", *set_to))["policies"][0]
-        memory = row()["metrics"]["peak_memory_bytes"] / 0.94 / 1e9  # with which 6 % are free
-        for share, tight in ((1.0, False), (0.9995, False), (0.99, True)):
-            self.assertIs(row("--set", f"cluster.memory_GB={share * memory}")["memory_tight"], tight, share)
 
     def test_a_warning_that_is_cut_keeps_what_to_do_about_it(self):
         rows = [{"name": "wlb", "queues": 1 + i, "shard": "adaptive", "label": f"row {i}"} for i in range(9)]
@@ -137,6 +132,9 @@ class FirstOutput(Case):
             self.assertEqual([line.split()[:2] for line in lines[2:6]], [line.split()[:2] for line in wide.splitlines()[2:6]])
             self.assertEqual("MFU %" in lines[1], columns > 80)
         self.assertEqual("\n".join(lines), wide.rstrip("\n"))  # no wider than 110
+        alone = self.write("alone.json", dict(STUDY, name="a", parallel={}, policies=["plain-4d"]))
+        with mock.patch.dict("os.environ", {"COLUMNS": "80"}):
+            self.assertRegex(self.ok("study", alone).splitlines()[0], r", 1 GPU, h100-sxm")  # no axis to name
 
     def test_notes_are_counted_and_printed_where_asked_for(self):
         rows = ["plain-4d", {"name": "plain", "label": "searching", "search": True}]

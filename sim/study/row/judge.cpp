@@ -302,10 +302,8 @@ PolicyResult describe_row(const StudyRow& row, PlannedRow planned, SimulatedPlan
   add_about(result.notes, row.run.label, notes);
   if (options.record_gpus) average_gpus(result);
   judge_memory(result);
-  // A size from memory is that of one document, and many in its place need some megabytes more.
-  constexpr double kSlack = 0.001;
   result.memory_tight =
-      result.status == RowStatus::ok && result.peak.parts.total() > (1 + kSlack) * models.memory.room_bytes();
+      result.status == RowStatus::ok && result.peak.parts.total() > models.memory.room_bytes();
   result.peak_moment = find_peak(row, result, simulated.fullest, simulated.rule, options.steps);
   if (result.status == RowStatus::oom) {
     result.memory_ignored = options.ignore_memory;
