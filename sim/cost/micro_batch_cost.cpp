@@ -12,7 +12,8 @@
 namespace equipoise {
 namespace {
 
-constexpr std::size_t kMemoSlots = 2048;
+constexpr std::size_t kMemoSlots =
+    2048;  // with 128, the numbers of tokens of a large step displaced each other
 
 // The study's own degree is checked with its layout; policies form groups of other degrees.
 void check_heads(const LayerCosts& costs, int context) {
@@ -52,6 +53,10 @@ MicroBatchCoster::MicroBatchCoster(const LayerCosts& costs, const ShardRule& rul
   for (std::size_t k = 0; k < kLayerKinds; ++k)
     if (costs.layer_counts()[k] > 0) memo_[k].resize(kMemoSlots);
   end_memo_.resize(kMemoSlots);
+}
+
+double MicroBatchCoster::remembered_bytes(int layer_kinds) {
+  return static_cast<double>(kMemoSlots * (at(layer_kinds) * sizeof(LocalWork) + sizeof(EndWork)));
 }
 
 void MicroBatchCost::begin(int context, const LayerCounts& layers) {

@@ -126,6 +126,8 @@ struct EndWork {
 class MicroBatchCoster {
  public:
   MicroBatchCoster(const LayerCosts& costs, const ShardRule& rule);
+  // Bytes of what a coster remembers, by number of tokens, of a model with layers of so many kinds.
+  [[nodiscard]] static double remembered_bytes(int layer_kinds);
 
   // Fills `out` for the micro-batch on `context` CP ranks, at whose experts as much arrives as they send.
   // Throws UserError if the sharding rule refuses it, or so many ranks cannot share the heads (Ulysses).

@@ -6,6 +6,7 @@
 #include "policies/policy.h"
 #include "policies/steps.h"
 #include "policies/validator.h"
+#include "sim/cost/micro_batch_cost.h"
 #include "sim/metrics/step_figures.h"
 #include "sim/study/read/policy_run.h"
 #include "sim/study/row/simulate.h"
@@ -18,11 +19,13 @@ struct RowSize {
   PlanSize plan;
   Layout layout;
   double layers = 0, stages = 0, micro_batches = 0, threads = 0;  // virtual stages; micro-batches per lane
+  int layer_kinds = 0;
 };
 
 RowSize row_size(const Study& study, const PolicyRun& run, const DocumentSet& documents, int jobs) {
   RowSize row{plan_size(run, documents), layout_of(study, run)};
   row.layers = study.model.all_layers();
+  row.layer_kinds = kLayerKinds - static_cast<int>(std::ranges::count(study.model.layer_counts(), 0));
   row.stages = row.layout.pipeline * row.layout.virtual_pipeline * row.layout.copies();
   row.micro_batches = std::max(1.0, row.plan.micro_batches / row.plan.steps / row.layout.data);
   row.threads = std::min<double>(jobs, row.plan.steps);
@@ -52,8 +55,8 @@ double simulation_bytes(const RowSize& row, const StepSettings& settings) {
   if (settings.op.contention)
     of_micro_batch +=
         data * context * (settings.op.fold_tp ? 1 : row.layout.tensor) * (100 * row.stages + 80 * row.layers);
-  constexpr double kRemembered = 2e6;  // what a thread's coster knows of numbers of tokens, measured
-  return row.threads * (kRemembered + row.micro_batches * of_micro_batch);
+  return row.threads *
+         (MicroBatchCoster::remembered_bytes(row.layer_kinds) + row.micro_batches * of_micro_batch);
 }
 
 // What a row keeps of its steps.
