@@ -78,4 +78,14 @@ inline ShardRule shard_by(const char* name) {
   return rule;
 }
 
+// What a micro-batch costs on the layout's CP ranks.
+inline MicroBatchCost cost_of(const Models& models, const MicroBatch& micro_batch,
+                              const char* shard = "per-document") {
+  const ShardRule rule = shard_by(shard);
+  MicroBatchCoster coster(models.costs, rule);
+  MicroBatchCost cost;
+  coster.cost(micro_batch, models.layout.context, cost);
+  return cost;
+}
+
 }  // namespace equipoise::testing

@@ -33,14 +33,6 @@ Sharding sharded(const MicroBatch& micro_batch, int ranks, const char* rule, std
   return out;
 }
 
-MicroBatchCost cost_by(const Models& models, const MicroBatch& micro_batch, const char* rule) {
-  const ShardRule shard = shard_by(rule);
-  MicroBatchCoster coster(models.costs, shard);
-  MicroBatchCost cost;
-  coster.cost(micro_batch, models.layout.context, cost);
-  return cost;
-}
-
 MicroBatch random_documents(SplitMix64& random, std::uint64_t longest) {
   MicroBatch micro_batch;
   const std::uint64_t count = 1 + random.next() % 6;
@@ -228,9 +220,9 @@ TEST_CASE(
       for (const char* rule : kShards) {
         CAPTURE(rule);
         const MicroBatch micro_batch = random_documents(random, 3000);
-        const MicroBatchCost exact = cost_by(narrow, micro_batch, rule);
-        const MicroBatchCost blocks = cost_by(wide, micro_batch, rule);
-        const MicroBatchCost all = cost_by(gather, micro_batch, rule);
+        const MicroBatchCost exact = cost_of(narrow, micro_batch, rule);
+        const MicroBatchCost blocks = cost_of(wide, micro_batch, rule);
+        const MicroBatchCost all = cost_of(gather, micro_batch, rule);
         CHECK(exact.kv_sent_tokens == exact.kv_useful_tokens);
         CHECK(exact.kv_useful_tokens == all.kv_useful_tokens);
         CHECK(blocks.kv_sent_tokens >= blocks.kv_useful_tokens);
@@ -244,20 +236,20 @@ TEST_CASE(
   // Rank r has runs r and 7 - r of eight, and sees runs 0 to 7 - r: 6, 5, 4 and 3 of others instead of 6
   // each. MagiAttention prints 25 % of a ring's transfers as redundant under one causal mask.
   const Models models(builtin_model("wlb-550m"), grouped(4, ContextComm::group_cast));
-  const MicroBatchCost one = cost_by(models, documents({8192}), "per-document");
+  const MicroBatchCost one = cost_of(models, documents({8192}), "per-document");
   CHECK(one.kv_sent_tokens == 18 * 1024);
   CHECK(one.cast_tokens == 8192);  // rank 0 has all of it
-  const MicroBatchCost whole = cost_by(models, documents({2048, 2048, 2048, 2048}), "contiguous");
+  const MicroBatchCost whole = cost_of(models, documents({2048, 2048, 2048, 2048}), "contiguous");
   CHECK(whole.kv_sent_tokens == 0);
   CHECK(whole.forward[0].syncs() == 0);
   CHECK(whole.backward[0].syncs() == 0);
   CHECK(whole.cast_tokens == 2048);
   // Runs of 2,048: a document is cut at each border, 512, 512 and 1,536 tokens before it.
-  const MicroBatchCost cut = cost_by(models, documents({1536, 1024, 1024, 1024, 3584}), "contiguous");
+  const MicroBatchCost cut = cost_of(models, documents({1536, 1024, 1024, 1024, 3584}), "contiguous");
   CHECK(cut.kv_sent_tokens == 512 + 512 + 1536);
   const Models alone(builtin_model("wlb-550m"), grouped(1, ContextComm::group_cast));
-  CHECK(cost_by(alone, documents({8192}), "per-document") ==
-        cost_by(Models(builtin_model("wlb-550m"), grouped(1, ContextComm::all_gather)), documents({8192}),
+  CHECK(cost_of(alone, documents({8192}), "per-document") ==
+        cost_of(Models(builtin_model("wlb-550m"), grouped(1, ContextComm::all_gather)), documents({8192}),
                 "per-document"));
 }
 
@@ -292,7 +284,7 @@ TEST_CASE(
 
 TEST_CASE("Group-cast: a rank attends to its own keys during the exchange, and to the others' behind it") {
   const Models models(builtin_model("wlb-550m"), grouped(2, ContextComm::group_cast));
-  const MicroBatchCost cost = cost_by(models, documents({8192}), "per-document");
+  const MicroBatchCost cost = cost_of(models, documents({8192}), "per-document");
   // Rank 0 has runs 0 and 3 of four of 2,048: both causal over its own keys, and 2,048 queries that all see
   // the 4,096 of rank 1. A causal call that ends at 4,096 + 1,024 keys has as many pairs, and half a pair a
   // query more.
@@ -317,7 +309,7 @@ TEST_CASE(
   layout.cast_stages = 2;
   const Models models(builtin_model("wlb-550m"), layout);
   const MicroBatch micro_batch = documents({8192});
-  const MicroBatchCost cost = cost_by(models, micro_batch, "per-document");
+  const MicroBatchCost cost = cost_of(models, micro_batch, "per-document");
   REQUIRE(cost.forward[0].syncs() == 2);
   REQUIRE(cost.backward[0].syncs() == 4);
   // Rank 0 gets 4,096 tokens, rank 1 2,048; a stage is 2,048 and 1,024 of them.
@@ -374,7 +366,7 @@ TEST_CASE("Group-cast of a dependent chunk brings the chunks before it to every 
   MicroBatch chunk;
   chunk.slices = {{0, 65536, 73728}};
   chunk.chunk = {0, 8, 9, 0};
-  const MicroBatchCost cost = cost_by(models, chunk, "per-document");
+  const MicroBatchCost cost = cost_of(models, chunk, "per-document");
   // Each rank has half of the 65,536 and needs the other; of the chunk rank 0 needs 4,096 and rank 1 2,048.
   CHECK(cost.kv_sent_tokens == 65536 + 4096 + 2048);
   CHECK(cost.kv_useful_tokens == cost.kv_sent_tokens);
@@ -385,7 +377,7 @@ TEST_CASE("Group-cast of a dependent chunk brings the chunks before it to every 
 TEST_CASE("Group-cast holds what it needs; where nothing is known of the sharding, all of it") {
   const Models models(builtin_model("wlb-550m"), grouped(4, ContextComm::group_cast));
   CHECK(models.memory.gathered_tokens(4, 2048, 8192) == 8192);
-  const MicroBatchCost cost = cost_by(models, documents({700, 500, 300, 200, 6492}), "heap-dispatch");
+  const MicroBatchCost cost = cost_of(models, documents({700, 500, 300, 200, 6492}), "heap-dispatch");
   CHECK(cost.cast_tokens > 0);
   CHECK(cost.cast_tokens <= 8192);
 }
@@ -534,7 +526,7 @@ TEST_CASE(
     for (int round = 0; round < 5; ++round)
       for (const char* rule : kShards) {
         const MicroBatch micro_batch = random_documents(random, 4000);
-        CHECK(cost_by(once, micro_batch, rule) == cost_by(each, micro_batch, rule));
+        CHECK(cost_of(once, micro_batch, rule) == cost_of(each, micro_batch, rule));
       }
   }
 }

@@ -23,14 +23,6 @@ Layout context_parallel(int context, ContextComm form = ContextComm::all_gather)
   return layout;
 }
 
-MicroBatchCost cost_of(const Models& models, const MicroBatch& micro_batch, const char* shard) {
-  const ShardRule rule = shard_by(shard);
-  MicroBatchCoster coster(models.costs, rule);
-  MicroBatchCost cost;
-  coster.cost(micro_batch, models.layout.context, cost);
-  return cost;
-}
-
 // Attention FLOPs of all ranks, from what the attention op of each rank reports.
 double attention_flops(const Models& models, const MicroBatchCost& cost) {
   double sum = 0;

@@ -27,14 +27,6 @@ ModelShape hybrid_model(Recurrence rule = Recurrence::gated_delta) {
   return m;
 }
 
-MicroBatchCost priced(const Models& models, const MicroBatch& micro_batch) {
-  const ShardRule rule = shard_by("per-document");
-  MicroBatchCoster coster(models.costs, rule);
-  MicroBatchCost cost;
-  coster.cost(micro_batch, models.layout.context, cost);
-  return cost;
-}
-
 Layout on(int tensor, int context, ContextComm form = ContextComm::all_gather) {
   Layout layout;
   layout.tensor = tensor;
@@ -65,8 +57,8 @@ double bytes_in(std::span<const Op> ops, OpName name) {
 TEST_CASE("A recurrence takes time by tokens, whatever documents they are of") {
   for (const RecurrenceFacts& facts : kRecurrences) {
     const Models models(hybrid_model(facts.rule), Layout{});
-    const MicroBatchCost one = priced(models, documents({16384})),
-                         many = priced(models, documents({8192, 1, 191, 4000, 4000}));
+    const MicroBatchCost one = cost_of(models, documents({16384})),
+                         many = cost_of(models, documents({8192, 1, 191, 4000, 4000}));
     CHECK(one.forward[kRecurrent].local == many.forward[kRecurrent].local);
     CHECK(one.backward[kRecurrent].local == many.backward[kRecurrent].local);
     CHECK(one.attention_forward[2] == many.attention_forward[2]);
@@ -91,10 +83,10 @@ TEST_CASE("Its rate is that of the public tables, on the GPU that they were meas
 TEST_CASE("Ranks of a CP group share its heads, equally, in any form of the attention's exchange") {
   const Models alone(hybrid_model(), Layout{});
   const MicroBatch micro_batch = documents({10000, 300, 5000, 1084});
-  const Picoseconds all = priced(alone, micro_batch).attention_forward[2][0];
+  const Picoseconds all = cost_of(alone, micro_batch).attention_forward[2][0];
   for (const ContextComm form : {ContextComm::all_gather, ContextComm::ring, ContextComm::ulysses}) {
     const Models models(hybrid_model(), on(1, 4, form));
-    const MicroBatchCost cost = priced(models, micro_batch);
+    const MicroBatchCost cost = cost_of(models, micro_batch);
     CHECK(std::ranges::count(cost.attention_forward[2], cost.attention_forward[2][0]) == 4);
     // Ranks hold padding, too.
     CHECK(static_cast<double>(cost.attention_forward[2][0]) ==
@@ -233,8 +225,8 @@ TEST_CASE("Next to attention, a recurrence runs behind it and exchanges behind i
   for (const int context : {1, 4}) {
     const Layout layout = on(1, context);
     const Models models(both, layout), recurrent(m, layout), attending(builtin_model("llama3.1-8b"), layout);
-    const MicroBatchCost cost = priced(models, micro_batch), other = priced(recurrent, micro_batch),
-                         attention = priced(attending, micro_batch);
+    const MicroBatchCost cost = cost_of(models, micro_batch), other = cost_of(recurrent, micro_batch),
+                         attention = cost_of(attending, micro_batch);
     CHECK(cost.attention_forward[at(Mixer::parallel)] == attention.attention_forward[0]);
     CHECK(cost.attention_backward[2] == other.attention_backward[2]);
     CHECK(cost.forward[kParallel].syncs() ==
@@ -301,7 +293,7 @@ TEST_CASE("While its all-to-alls run, a rank holds what they send and receive") 
 TEST_CASE("Nothing is planned for a recurrence where attention is group-cast") {
   const Models models(hybrid_model(), on(1, 4, ContextComm::group_cast));
   const MicroBatch micro_batch = documents({10000, 300, 5000, 1084});
-  const MicroBatchCost cost = priced(models, micro_batch);
+  const MicroBatchCost cost = cost_of(models, micro_batch);
   const auto tokens = [&](Mixer mixer) {
     return exchanged_tokens(micro_batch, cost.sharding, mixer, models.costs, nullptr);
   };

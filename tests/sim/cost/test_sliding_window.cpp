@@ -17,15 +17,6 @@ ModelShape windowed(std::int64_t window, int every_full = 0) {
   return m;
 }
 
-MicroBatchCost cost_of(const Models& models, const MicroBatch& micro_batch,
-                       const char* shard = "per-document") {
-  const ShardRule rule = shard_by(shard);
-  MicroBatchCoster coster(models.costs, rule);
-  MicroBatchCost cost;
-  coster.cost(micro_batch, models.layout.context, cost);
-  return cost;
-}
-
 }  // namespace
 
 TEST_CASE("Causal pairs inside a window, counted one by one") {

@@ -31,14 +31,6 @@ Layout ranks_of(int tensor, int context) {
   return layout;
 }
 
-MicroBatchCost cost_of_indexed(const Models& models, const MicroBatch& micro_batch) {
-  const ShardRule rule = shard_by("per-document");
-  MicroBatchCoster coster(models.costs, rule);
-  MicroBatchCost cost;
-  coster.cost(micro_batch, models.layout.context, cost);
-  return cost;
-}
-
 }  // namespace
 
 TEST_CASE("Its rates are those of the public figures, on the GPU that they were measured on") {
@@ -61,7 +53,7 @@ TEST_CASE("Its rates are those of the public figures, on the GPU that they were 
 TEST_CASE("A document's chosen pairs grow with its length, and the scored ones with its square") {
   const Models models(indexed_model(), Layout{});
   const auto forward = [&](std::int64_t tokens) {
-    return static_cast<double>(cost_of_indexed(models, documents({tokens})).attention_forward[kChoosing][0]);
+    return static_cast<double>(cost_of(models, documents({tokens})).attention_forward[kChoosing][0]);
   };
   // Of a x + b x^2 + c, f(2x) - 2 f(x) is 2 b x^2 - c, whose growth from 2x to 4x is four times that before.
   const double one = forward(1 << 15), two = forward(1 << 16), four = forward(1 << 17),
@@ -93,8 +85,8 @@ TEST_CASE("A frozen indexer does not learn") {
   m.training.frozen = kAllWeights;
   const Models frozen(m, Layout{});
   const MicroBatch micro_batch = documents({8192});
-  CHECK(cost_of_indexed(frozen, micro_batch).attention_backward[kChoosing][0] <
-        cost_of_indexed(trained, micro_batch).attention_backward[kChoosing][0]);
+  CHECK(cost_of(frozen, micro_batch).attention_backward[kChoosing][0] <
+        cost_of(trained, micro_batch).attention_backward[kChoosing][0]);
   const auto products = [](const Models& models) {
     return ops_of_pass(models, LayerKind::moe, 1024, true, OpName::weight_gradient).size();
   };
@@ -128,7 +120,7 @@ TEST_CASE("A CP group gathers the latent keys and those of the indexer, whatever
   for (const int tensor : {1, 4}) {
     const Models models(indexed_model(), ranks_of(tensor, 4));
     CHECK(models.costs.kv_bytes_per_token() == 2 * (512 + 64 + 128));
-    const MicroBatchCost cost = cost_of_indexed(models, documents({16384}));
+    const MicroBatchCost cost = cost_of(models, documents({16384}));
     CHECK(cost.forward[0].syncs() == 1);
     CHECK(cost.backward[0].syncs() == 2);
   }
@@ -138,10 +130,10 @@ TEST_CASE("Layers that reuse a choice score nothing and need all keys") {
   ModelShape m = indexed_model();
   for (int i = 0; i < m.layers; ++i) m.indexer->reuses.push_back(i % 2 == 1);
   const Models models(m, ranks_of(1, 2));
-  const MicroBatchCost cost = cost_of_indexed(models, documents({65536}));
+  const MicroBatchCost cost = cost_of(models, documents({65536}));
   CHECK(cost.attention_forward[kReusing][0] < cost.attention_forward[kChoosing][0]);
   CHECK(cost.kv_useful_tokens ==
-        cost_of_indexed(Models(indexed_model(), ranks_of(1, 2)), documents({65536})).kv_useful_tokens);
+        cost_of(Models(indexed_model(), ranks_of(1, 2)), documents({65536})).kv_useful_tokens);
 }
 
 TEST_CASE("Kept bytes, counted by hand") {
