@@ -139,7 +139,7 @@ static json journal_key(const std::vector<StudyCase>& cases, const StudyOptions&
       {"timeline_gzip", options.timeline_gzip},
       {"chakra", options.chakra},
       {"ignore_memory", options.ignore_memory},
-      {"max_delay", options.max_delay.value_or(asked.file.value("max_delay", 1.0))},
+      {"max_delay", options.max_delay.value_or(asked.file.value("max_delay", Study().max_delay))},
       {"tokens", options.tokens},
       {"limits", {options.max_memory_GB, options.max_output_GB}},  // a case beyond the limits is refused
       {"cases", json::array()}};

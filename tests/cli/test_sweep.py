@@ -54,7 +54,8 @@ class SweepCommand(Case):
         self.ok("study", study, *self.SWEEP, "--shard", "0/2", "--out", parts, "--resume")
         self.assertEqual(first.stat().st_mtime_ns, before)
         self.assertEqual(len(journal.read_bytes().splitlines()), 1 + 3)
-        self.refused("study", study, *self.SWEEP, "--set", "trace.seed=4", "--shard", "0/2", "--out", parts, "--resume", says=["--resume", "another sweep"])
+        for other in (["--set", "trace.seed=4"], ["--max-delay", 5], ["--tokens", "1T"]):
+            self.refused("study", study, *self.SWEEP, *other, "--shard", "0/2", "--out", parts, "--resume", says=["--resume", "another sweep"])
         self.refused("study", study, "--resume", "--out", out, says=["--resume", "--sweep"])
         self.refused("study", study, "--shard", "0/2", *self.SWEEP, says=["--shard", "--out"])
         self.assertFalse(shard.exists())
