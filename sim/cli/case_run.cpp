@@ -71,7 +71,7 @@ CaseRunner::Checked CaseRunner::with_progress(const StudyCase& c, const std::str
     left.emplace();
     progress.show(row);
   };
-  // Said before other rows take minutes to find that they have no room either.
+  // This is said before other rows take minutes to find that they have no room either.
   run_.row_done = [&](const PolicyResult& done) {
     const bool may_recompute = !done.run.has_recompute && (done.layout.recompute == Recompute::none ||
                                                            done.layout.recompute == Recompute::selective);

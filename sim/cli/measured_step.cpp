@@ -56,8 +56,11 @@ std::string anchor_assignment(const std::string& measured, const std::string& la
                     printable(measured));
   const Anchor anchor = anchor_to(
       study, row, number ? *number : mean_step_of_log(measured, row, study, options, notes), options);
-  return "framework.anchor=" +
-         nlohmann::json{{"row", anchor.row}, {"seconds", anchor.seconds}, {"factor", anchor.factor}}.dump();
+  return "framework.anchor=" + nlohmann::json{{"row", anchor.row},
+                                              {"seconds", anchor.seconds},
+                                              {"factor", anchor.factor},
+                                              {"layout", anchor.layout}}
+                                   .dump();
 }
 
 }  // namespace equipoise

@@ -28,7 +28,7 @@ class SparseAttention {
   struct Pairs {
     double scored = 0, chosen = 0;
   };
-  // Of a layer on a TP rank.
+  // What a layer takes on a TP rank.
   [[nodiscard]] double forward_seconds(Pairs pairs) const { return forward(seconds_, pairs); }
   [[nodiscard]] double backward_seconds(Pairs pairs) const { return backward(seconds_, pairs); }
   [[nodiscard]] double forward_flops(Pairs pairs) const { return forward(flops_, pairs); }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <tuple>
 
 #include "policies/base/index.h"
 #include "sim/report/words/words.h"
@@ -27,8 +26,7 @@ std::optional<Note> delay_of(const PolicyResult& row, double bound) {
 
 // Whether two rows are on one layout, as the published pairs are counted from which the interval comes.
 bool have_one_layout(const Layout& a, const Layout& b) {
-  const auto of = [](const Layout& l) { return std::tuple(l.tensor, l.context, l.pipeline, l.data); };
-  return of(a) == of(b);
+  return degrees_text(a) == degrees_text(b);
 }
 
 double rate_of(const PolicyResult* row) {

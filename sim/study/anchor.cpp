@@ -30,7 +30,7 @@ Anchor anchor_to(const Study& study, const std::string& label, double seconds,
   trial.find_fits = false;
   Study tried = study;
   const auto step_seconds = [&](double factor) {
-    tried.framework.anchor = Anchor{entry.label, seconds, factor};
+    tried.framework.anchor = Anchor{entry.label, seconds, factor, degrees_text(study.layout)};
     const PolicyResult row = run_row(tried, inputs, entry, trial);
     if (row.status != RowStatus::ok || !row.metrics.step_seconds)
       throw UserError("--measured-step: expected a row that runs, found ", entry.label, ": ",
@@ -51,7 +51,7 @@ Anchor anchor_to(const Study& study, const std::string& label, double seconds,
   const auto close_enough = [](double a, double b) { return std::abs(a - b) < 1e-6; };
   const auto [below, above] =
       boost::math::tools::toms748_solve(error, low, high, at_low, at_high, close_enough, most_tries);
-  return {entry.label, seconds, std::exp((below + above) / 2)};
+  return {entry.label, seconds, std::exp((below + above) / 2), degrees_text(study.layout)};
 }
 
 }  // namespace equipoise

@@ -69,7 +69,7 @@ StudyResult heading(const Study& study, const StudyInputs& inputs, const RunStud
   result.family = {
       study.framework.preset.name,  study.model.moe.has_value(), study.model.training.lora_dim > 0,
       inputs.profile.device().name, study.layout.precision,      modelled_mixers(study.model)};
-  result.expected_error = study.framework.error_of(result.family, inputs.profile);
+  result.expected_error = study.framework.error_of(result.family, study.layout, inputs.profile);
   if (!result.expected_error)
     result.kernel_errors = study.framework.kernel_errors_on(inputs.profile, study.cluster.network.name);
   const FrameworkOptions framework = study.framework.on(inputs.profile, study.layout.precision);

@@ -183,7 +183,7 @@ std::vector<bool> recurrent_layers(HfConfig& config, const Family& family, HfCon
   return recurs;
 }
 
-// Layers that a list names for it attend to a window.
+// The layers that layer_types calls sliding_attention attend to a window.
 void read_windows(HfConfig& config, ModelShape& m) {
   const json* const types = config.find("layer_types");
   const json* const window = config.find("sliding_window");

@@ -11,6 +11,7 @@
 
 #include "kernels/ops.h"
 #include "policies/base/index.h"
+#include "policies/base/text.h"
 #include "sim/workload/context_comm.h"
 #include "sim/workload/model.h"
 
@@ -175,6 +176,11 @@ struct Layout {
 
 constexpr std::string_view name_of(Recompute mode) {
   return kRecomputeNames[at(mode)];
+}
+
+// "TP 2, CP 8, PP 4, DP 1": what is equal in two runs on one layout.
+inline std::string degrees_text(const Layout& l) {
+  return concatenated("TP ", l.tensor, ", CP ", l.context, ", PP ", l.pipeline, ", DP ", l.data);
 }
 
 }  // namespace equipoise

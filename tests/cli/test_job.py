@@ -54,6 +54,9 @@ class Job(Case):
         """Neither does its layout, which would be PP 2 x 2 if the preset had a pipeline."""
         job = ["study", "--model", "qwen3-8b", "--gpus", "8", *JOB[6:], "--trace", "tulu3-longcite", "--set", "batch.steps=2"]
         self.assertIn("PP 1,", self.ok(*job, "--framework", "fsdp").splitlines()[0])
+        study = self.write("study.json", dict(STUDY, framework="fsdp", policies=["plain"], baseline="plain"))
+        runs_in = lambda pipeline: json.loads(self.ok("study", study, "--set", f"parallel.pipeline={pipeline}", "--format", "json", "--quiet"))["policies"][0]["runs_in"]
+        self.assertEqual([runs_in(pipeline) for pipeline in (1, 2)], ["yes", "no"])
 
     def test_the_baseline_is_what_the_framework_does(self):
         options = [*JOB[:-2], "--set", "batch.steps=2", "--format", "json", "--quiet"]
@@ -181,6 +184,13 @@ class Anchor(Case):
                                    "--sweep", "parallel.context=1,2"))
         factors = {case["study"]["settings"]["framework"]["anchor"]["factor"] for case in cases}
         self.assertEqual(len(factors), 1)
+        # On another layout than the measured one a step is as far off as the ratio of two layouts.
+        errors = [case["policies"][0]["provenance"]["expected_error"] for case in cases]
+        layouts = [case["study"]["settings"]["parallel"]["context"] for case in cases]
+        for context, error in zip(layouts, errors):
+            of = "speed_up" if context == STUDY["parallel"]["context"] else "speed_up_of_layouts"
+            self.assertEqual([error[end] for end in ("low", "high")], [error[of][end] for end in ("low", "high")], context)
+        self.assertLess(errors[0]["speed_up_of_layouts"]["low"], errors[0]["speed_up"]["low"])
 
     def test_what_no_factor_explains_is_refused(self):
         path = self.write("study.json", STUDY)

@@ -162,12 +162,13 @@ Notes Framework::kernel_notes_on(const Profile& profile, Precision precision) co
   return found;
 }
 
-std::optional<ExpectedError> Framework::error_of(const StepFamily& steps, const Profile& profile) const {
+std::optional<ExpectedError> Framework::error_of(const StepFamily& steps, const Layout& layout,
+                                                 const Profile& profile) const {
   if (says_slowdowns || rule_on(profile) == SlowdownRule::alone) return std::nullopt;
   std::optional<ExpectedError> error = expected_error(steps);
   if (!error || !anchor) return error;
-  if (!error->speed_up) return std::nullopt;
-  error->step = error->speed_up;
+  error->step = anchor->layout == degrees_text(layout) ? error->speed_up : error->speed_up_of_layouts;
+  if (!error->step) return std::nullopt;
   error->is_of_ratio = true;
   return error;
 }

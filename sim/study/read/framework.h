@@ -9,6 +9,7 @@
 #include "profiler/profile/profile.h"
 #include "sim/framework/expected_error.h"
 #include "sim/framework/framework.h"
+#include "sim/workload/layout.h"
 
 namespace equipoise {
 
@@ -18,6 +19,7 @@ struct Anchor {
   std::string row;
   double seconds = 0;
   double factor = 1;
+  std::string layout;  // degrees_text of the measured run; unknown if empty
 };
 inline constexpr double kLeastAnchor = 0.5, kMostAnchor = 2;
 
@@ -45,9 +47,11 @@ struct Framework {
   // How much slower than alone kernels run on this profile, and how well that is known.
   [[nodiscard]] Notes kernel_notes_on(const Profile& profile, Precision precision = Precision::bf16) const;
   // How far real steps are from those predicted with these options. Null if the preset's own slowdowns do not
-  // apply or no published step is similar. Also null if a step was measured, since then only ratios to it are
-  // predicted.
-  [[nodiscard]] std::optional<ExpectedError> error_of(const StepFamily& steps, const Profile& profile) const;
+  // apply or no published step is similar. Where a step was measured, it is the error of a ratio to that
+  // step: of two rows of one layout, or of two layouts where the study has another or the measured one is
+  // unknown.
+  [[nodiscard]] std::optional<ExpectedError> error_of(const StepFamily& steps, const Layout& layout,
+                                                      const Profile& profile) const;
   // The errors that the profile states for its kernels (measured_errors), if nothing else is known.
   [[nodiscard]] Notes kernel_errors_on(const Profile& profile, const std::string& network = {}) const;
   // The assumed balance of the router's load on the experts' ranks.

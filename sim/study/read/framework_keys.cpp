@@ -12,6 +12,9 @@ constexpr Key<Anchor> kAnchorKeys[] = {
     number<&Anchor::seconds>("seconds", 0, 1e7, "What its step took"),
     number<&Anchor::factor>("factor", kLeastAnchor, kMostAnchor, "On the times of all kernels")
         .must_be("the factor on the times of all kernels"),
+    text<&Anchor::layout>(
+        "layout",
+        "TP, CP, PP and DP of the measured run, on which a step's error is that of two of its rows"),
 };
 
 // Collectives of gradients and parameters take SMs from a stage that never waits for another.
