@@ -96,10 +96,23 @@ TEST_CASE("A step's expected error is that of the narrowest kind of published st
   // Own slowdowns, and kernels that run as the profile has them, are not what those rows were predicted with.
   Framework framework = framework_of("megatron");
   const StepFamily steps{"megatron", false, false, "NVIDIA H100 SXM", Precision::bf16};
-  CHECK(framework.error_of(steps, shipped("h100-sxm")));
-  CHECK_FALSE(framework.error_of(steps, shipped("cpu")));
+  const Layout layout;
+  const auto own = framework.error_of(steps, layout, shipped("h100-sxm"));
+  REQUIRE(own);
+  CHECK_FALSE(own->is_of_ratio);
+  CHECK_FALSE(framework.error_of(steps, layout, shipped("cpu")));
+  // A measured step leaves the error of a ratio to it, of two layouts unless the measured one is known to be
+  // the same.
+  for (const auto& [measured_on, one] :
+       {std::pair(degrees_text(layout), true), {"TP 8, CP 1, PP 1, DP 1", false}, {"", false}}) {
+    framework.anchor = Anchor{"plain", 1, 1, measured_on};
+    const auto anchored = framework.error_of(steps, layout, shipped("h100-sxm"));
+    REQUIRE(anchored);
+    CHECK(anchored->is_of_ratio);
+    CHECK(anchored->step->low == (one ? own->speed_up : own->speed_up_of_layouts)->low);
+  }
   framework.says_slowdowns = true;
-  CHECK_FALSE(framework.error_of(steps, shipped("h100-sxm")));
+  CHECK_FALSE(framework.error_of(steps, layout, shipped("h100-sxm")));
 }
 
 TEST_CASE("Slowdowns of a GPU or a precision count there, the preset's own elsewhere, a study's own everywhere") {
