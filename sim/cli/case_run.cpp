@@ -21,14 +21,7 @@ namespace equipoise {
 namespace {
 
 SavedRun saved_run(const StudyCase& c, const AskedStudy& asked, const StudyOptions& options) {
-  return {options.version, asked.path, file_of(asked.file, c.assignments),
-          nlohmann::json{{"fidelity", options.fidelity},
-                         {"fold_tp", !options.no_fold_tp},
-                         {"contention", options.contention},
-                         {"jitter", options.jitter},
-                         {"jitter_seed", options.jitter_seed},
-                         {"stragglers", options.stragglers},
-                         {"ignore_memory", options.ignore_memory}}};
+  return {options.version, asked.path, file_of(asked.file, c.assignments), options_json(options.run)};
 }
 
 }  // namespace
@@ -124,7 +117,7 @@ StudyResult CaseRunner::run(const StudyCase& c, const std::string& folder, const
     write_outputs(staged->path().string(), c.study, done.result, done.receipt);
     staged->commit();
   }
-  if (options_.verify) print_checks_of(done);
+  if (options_.run.verify) print_checks_of(done);
   return std::move(done.result);
 }
 

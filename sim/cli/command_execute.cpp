@@ -79,7 +79,7 @@ int run_execute_command(const ExecuteOptions& options, const std::vector<std::st
     RealRunOptions run;
     run.repetitions = options.repetitions;
     run.seed = options.seed;
-    run.threads = threads_of(0);
+    run.threads = all_cores();
     run.dump = options.dump;
     if (leads && !options.quiet) run.progress = [&](const std::string& what) { log << what << std::endl; };
     std::vector<RealResult> results = run_real(study, rows, rank, run);

@@ -328,11 +328,11 @@ Asked parse_slowdowns(const std::string& text) {
   return asked;
 }
 
-void print_predictions(const StepRows& rows, const FitStepsOptions& options, int jobs, std::ostream& out) {
+void print_predictions(const StepRows& rows, const FitStepsOptions& options, std::ostream& out) {
   std::vector<Asked> asked;
   for (const std::string& text : options.slowdowns) asked.push_back(parse_slowdowns(text));
   std::vector<StepParts> parts(rows.rows.size() * asked.size());
-  parallel_for(jobs, parts.size(), [&](int, std::size_t i) {
+  parallel_for(options.jobs, parts.size(), [&](int, std::size_t i) {
     const StepRow& row = rows.rows[i % rows.rows.size()];
     const Asked& how = asked[i / rows.rows.size()];
     if (how.as_preset)
@@ -477,12 +477,11 @@ void exclude_other_units(StepRows& rows, int jobs) {
 }  // namespace
 
 void fit_steps_command(const FitStepsOptions& options, std::ostream& out, std::ostream& notes) {
-  const int jobs = threads_of(options.jobs);
   const FrameworkPreset base = FrameworkPreset::load(options.tables.preset);
   for (const std::string& text : options.slowdowns) (void)parse_slowdowns(text);
-  StepRows rows = read_step_rows(options.tables, jobs);
+  StepRows rows = read_step_rows(options.tables, options.jobs);
   if (options.slowdowns.empty()) {
-    exclude_other_units(rows, jobs);
+    exclude_other_units(rows, options.jobs);
     keep_one_precision(rows);
   }
   for (const StepRows::Excluded& row : rows.excluded)
@@ -492,14 +491,14 @@ void fit_steps_command(const FitStepsOptions& options, std::ostream& out, std::o
         options.tables.rows + ": expected at least one row that can be simulated, found none" +
         (rows.excluded.empty() ? "" : " (" + rows.excluded[0].id + ": " + rows.excluded[0].why + ")"));
   if (!options.slowdowns.empty()) {
-    print_predictions(rows, options, jobs, out);
+    print_predictions(rows, options, out);
     return;
   }
   std::vector<StepSample> samples;
   for (const StepRow& row : rows.rows)
     samples.push_back({row.benchmark, row.published,
                        [&row](const Slowdowns& slowdowns) { return row.seconds(slowdowns); }});
-  const SlowdownFit fit = fit_slowdowns(samples, jobs);
+  const SlowdownFit fit = fit_slowdowns(samples, options.jobs);
   const json file = preset_json(base, rows, fit, options);
   (void)FrameworkPreset::read(file, options.out);  // refuses a file that could not be loaded
   write_file_atomically(options.out, file.dump(1, ' ', false, json::error_handler_t::replace) + "\n");

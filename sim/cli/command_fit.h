@@ -33,7 +33,7 @@ struct FitStepsOptions {
   // (experts' products: X over other GEMMs, U microseconds each), or "preset".
   std::vector<std::string> slowdowns;
   std::string out = "framework.json";
-  int jobs = 0;  // 0: all cores
+  int jobs = all_cores();
 };
 
 // Prints errors on benchmarks that the fit did not see. Writes the preset whole or not at all.

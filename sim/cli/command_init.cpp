@@ -13,7 +13,7 @@ namespace equipoise {
 int run_init_command(const InitOptions& options, std::ostream& out, std::ostream& log,
                      const std::atomic<bool>& stop) {
   RunStudyOptions run;
-  run.jobs = threads_of(options.jobs);
+  run.jobs = options.jobs;
   run.stop = &stop;
   const JobStudy job = study_of_job(options.job, run);
   if (!job.has_layout) throw UserError(text_of(job.fits));

@@ -12,7 +12,7 @@ namespace equipoise {
 struct InitOptions {
   JobOptions job;
   std::string out;  // empty: printed
-  int jobs = 0;     // threads; all cores if 0
+  int jobs = all_cores();  // threads
 };
 
 // Throws UserError if the job fits on no layout, and Interrupted.

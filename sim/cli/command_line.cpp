@@ -205,16 +205,20 @@ CLI::Option* add_format_option(CLI::App& command, Format& format, const std::str
       ->default_str(std::string(kFormatNames[static_cast<std::size_t>(format)]));
 }
 
-CLI::Option* add_memory_option(CLI::App& command, double& max_memory_GB) {
+CLI::Option* add_memory_option(CLI::App& command, MemoryLimit& limit) {
+  return at_least(kLeastMemoryGB,
+                  command.add_option_function<double>(
+                      "--max-memory-GB", [&limit](const double& most_GB) { limit = memory_limit(most_GB); },
+                      "Most memory to plan for; the least of 80% of the machine's, the cgroup's and "
+                      "RLIMIT_AS by default"));
+}
+
+CLI::Option* add_jobs_option(CLI::App& command, int& jobs, const std::string& help) {
+  constexpr int kMostThreads = 4096;
   return command
-      .add_option(
-          "--max-memory-GB", max_memory_GB,
-          "Most memory to plan for; the least of 80% of the machine's, the cgroup's and RLIMIT_AS by default")
-      ->check([](const std::string& text) {  // 0 is the variable's value if nothing is typed
-        char* end = nullptr;
-        const bool is_zero = std::strtod(text.c_str(), &end) == 0 && !text.empty() && *end == '\0';
-        return std::string(is_zero ? "expected a number from 0.1 to 1000000, found 0" : "");
-      });
+      .add_option_function<int>(
+          "--jobs", [&jobs](const int& typed) { jobs = typed > 0 ? typed : all_cores(); }, help)
+      ->check(CLI::Range(0, kMostThreads));
 }
 
 CLI::Option* at_least(double least, CLI::Option* option) {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "sim/cli/commands.h"
+#include "sim/limits/memory_limit.h"
 
 namespace CLI {
 class App;
@@ -36,7 +37,10 @@ CLI::Option* add_lengths(CLI::App& command, const std::string& name, std::vector
 CLI::Option* add_format_option(CLI::App& command, Format& format,
                                const std::string& help = "table, json or csv");
 // --max-memory-GB, of every command in which a typed number decides an allocation.
-CLI::Option* add_memory_option(CLI::App& command, double& max_memory_GB);
+CLI::Option* add_memory_option(CLI::App& command, MemoryLimit& limit);
+// --jobs. 0 means all cores, as without the option.
+CLI::Option* add_jobs_option(CLI::App& command, int& jobs,
+                             const std::string& help = "Threads; all cores by default");
 
 // Refuses numbers below `least`.
 CLI::Option* at_least(double least, CLI::Option* option);

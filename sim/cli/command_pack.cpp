@@ -118,7 +118,7 @@ void run_pack_command(const PackCommandOptions& options, std::ostream& out, std:
   RunStudyOptions planned;
   planned.jobs = 0;  // nothing is simulated
   planned.keep_plans = options.format == Format::json;
-  check_estimate(study, documents, planned, memory_limit(options.max_memory_GB));
+  check_estimate(study, documents, planned, options.memory);
   Notes notes = idle_request_notes(options, study);
   add(notes, cut_note(documents, study.batch, "max_length"));
   print_pack_notes(notes, log);

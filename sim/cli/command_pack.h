@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "sim/cli/commands.h"
+#include "sim/limits/memory_limit.h"
 #include "sim/study/pack_request.h"
 
 namespace equipoise {
@@ -15,7 +16,7 @@ struct PackCommandOptions : PackRequest {
   std::vector<std::string> policies;  // --policy or --compare
   std::string column;
   bool compare = false;
-  double max_memory_GB = 0;  // 0: default_memory_limit()
+  MemoryLimit memory = default_memory_limit();
   Format format = Format::table;
 };
 

@@ -280,7 +280,7 @@ void check_schedule_memory(const ScheduleOptions& options) {
   if (options.format == Format::table) bytes += kCellBytes * stages * options.columns;
   require_memory(
       "schedule: " + shortest_text(stages) + " stages of " + shortest_text(micro_batches) + " micro-batches",
-      bytes, memory_limit(options.max_memory_GB), "fewer --stages or a larger --chunk-size");
+      bytes, options.memory, "fewer --stages or a larger --chunk-size");
 }
 
 void note_idle_options(const ScheduleOptions& options, const ScheduleInput& input, std::ostream& notes) {

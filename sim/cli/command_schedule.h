@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "sim/cli/commands.h"
+#include "sim/limits/memory_limit.h"
 
 namespace equipoise {
 
@@ -30,7 +31,7 @@ struct ScheduleOptions {
   std::string profile = {};
   std::string model = "llama2-7b";
   int tensor = 1;
-  double max_memory_GB = 0;  // 0: default_memory_limit()
+  MemoryLimit memory = default_memory_limit();
   Format format = Format::table;
   int columns = 100;
   bool color = false;

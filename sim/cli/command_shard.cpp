@@ -88,8 +88,7 @@ void check_shard_memory(const ShardCommandOptions& options) {
   if (rule.deals_tokens) segments = tokens;
   if (has_key(rule, "block")) segments = tokens / static_cast<double>(options.block) + documents;
   require_memory("shard: " + options.policy + " over " + std::to_string(options.ranks) + " CP ranks",
-                 kSegmentBytes * segments, memory_limit(options.max_memory_GB),
-                 "a larger --block, fewer tokens or fewer ranks");
+                 kSegmentBytes * segments, options.memory, "a larger --block, fewer tokens or fewer ranks");
 }
 
 std::int64_t pairs_of(std::span<const Segment> segments) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "sim/cli/commands.h"
+#include "sim/limits/memory_limit.h"
 
 namespace equipoise {
 
@@ -23,7 +24,7 @@ struct ShardCommandOptions {
   std::string cost;          // of a document, for dacp: quadratic, flops, profiled; empty: flops
   std::string profile;       // empty: no seconds
   std::string model;         // built-in name or a Hugging Face config.json
-  double max_memory_GB = 0;  // 0: default_memory_limit()
+  MemoryLimit memory = default_memory_limit();
   Format format = Format::table;
 };
 

@@ -127,7 +127,6 @@ void sweep_seeds(int count, AskedStudy& asked) {
 int run_study_command(const StudyOptions& options, std::ostream& out, std::ostream& log,
                       const std::atomic<bool>& stop) {
   check_resume(options);
-  const MemoryLimit limit = memory_limit(options.max_memory_GB);
   RunStudyOptions run = run_options(options);
   run.stop = &stop;
   run.keep_finished = true;
@@ -135,16 +134,17 @@ int run_study_command(const StudyOptions& options, std::ostream& out, std::ostre
   if (!asked) return 0;
   anchor(options, run, *asked, log);
   sweep_seeds(options.seeds, *asked);
-  const std::vector<StudyCase> cases = read_cases(*asked, options.max_cases, limit);
+  const std::vector<StudyCase> cases = read_cases(*asked, options.max_cases, options.memory);
   for (const StudyCase& c : cases) {
     const auto check = [&] {
       if (c.study.impossible.empty()) check_parts(run, c.study);
     };
     c.name.empty() ? check() : naming(c.name, check);
   }
-  CaseRunner runner(options, *asked, std::move(run), limit, log);
+  CaseRunner runner(options, *asked, std::move(run), options.memory, log);
   if (asked->sweep.empty()) return run_one(cases.front(), options, *asked, runner, out, log);
-  if (!options.tokens.empty()) log << "note: " << text_of(no_effect("--tokens", "a single case")) << '\n';
+  if (options.run.tokens_of_job > 0)
+    log << "note: " << text_of(no_effect("--tokens", "a single case")) << '\n';
   if (!options.out.empty()) check_folders(cases);
   return Sweep(cases, options, *asked, out).run(runner, log);
 }

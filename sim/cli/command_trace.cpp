@@ -97,8 +97,7 @@ void trace_synth_command(const TraceSynthOptions& options, std::ostream& out, st
   constexpr double kText = 16, kCompressed = 8;
   const double each = sizeof(std::int64_t) + (options.out.empty() ? 0 : kText + kCompressed);
   require_memory("--documents " + std::to_string(options.documents),
-                 each * static_cast<double>(options.documents), memory_limit(options.max_memory_GB),
-                 "fewer documents");
+                 each * static_cast<double>(options.documents), options.memory, "fewer documents");
   const Trace trace = synthesize(options.distribution, options.documents, options.seed);
   const Distribution& about = distribution(options.distribution);
   if (options.out.empty()) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "sim/cli/commands.h"
+#include "sim/limits/memory_limit.h"
 
 namespace equipoise {
 
@@ -35,7 +36,7 @@ struct TraceSynthOptions {
   std::int64_t documents = 1000000;
   std::uint64_t seed = 0;
   std::string out;           // if empty, one length per line on `out`
-  double max_memory_GB = 0;  // default_memory_limit() if 0
+  MemoryLimit memory = default_memory_limit();
 };
 
 // Results go to `out`; `notes` says what was written.

@@ -138,7 +138,7 @@ struct TuneRequest {
   SearchOptions search;
 };
 
-TuneJob job_of(TuneRequest request, double max_memory_GB) {
+TuneJob job_of(TuneRequest request, const MemoryLimit& limit) {
   const json& file = request.file;
   SearchOptions& search = request.search;
   search.name = request.names.at("study").get<std::string>();
@@ -148,7 +148,7 @@ TuneJob job_of(TuneRequest request, double max_memory_GB) {
   StudyInputs inputs = load_inputs(study);
   RunStudyOptions whole = search.run;
   whole.steps_of_block = std::numeric_limits<std::size_t>::max();  // since candidates share plans
-  check_estimate(study, inputs.documents, whole, memory_limit(max_memory_GB));
+  check_estimate(study, inputs.documents, whole, limit);
   search.run.rows_in_turn = whole.rows_in_turn;
   const std::int64_t gpus = request.gpus > 0 ? request.gpus : study.layout.gpus();
   json of_candidates = file;
@@ -191,7 +191,7 @@ TuneRequest request_of(const TuneOptions& options) {
   request.gpus = options.gpus;
   request.target = options.target;
   request.search.budget = options.budget;
-  request.search.run.jobs = threads_of(options.jobs);
+  request.search.run.jobs = options.jobs;
   bound_delay(options.max_delay, request.search);
   return request;
 }
@@ -206,7 +206,7 @@ TuneRequest request_of(const json& asked, int jobs) {
   if (!asked.at("max_delay").is_null()) search.most_delay = asked["max_delay"].get<double>();
   if (!asked.at("max_longest_delay").is_null())
     search.longest_delay = asked["max_longest_delay"].get<double>();
-  search.run.jobs = threads_of(jobs);
+  search.run.jobs = jobs;
   return request;
 }
 
@@ -367,7 +367,7 @@ int run_tune_command(const TuneOptions& options, std::ostream& out, std::ostream
     throw UserError("--shard, mpirun and srun need --out DIR, from which `equipoise merge` takes the shares");
   std::filesystem::path folder = options.out;
   if (!share.is_all()) folder /= share.folder();
-  TuneJob job = job_of(request_of(options), options.max_memory_GB);
+  TuneJob job = job_of(request_of(options), options.memory);
   if (options.space.empty() && !options.quiet)
     log << "note: no --space, so this one: " << printable(space_json(job.space).dump()) << '\n';
   Layout all;  // the number of GPUs is the same for every layout
@@ -406,9 +406,8 @@ int merge_tune(const MergeOptions& options, const std::vector<std::string>& fold
     parts.add(std::move(text.asked), path);
     known.add(std::move(text.tried));
   }
-  TuneJob job = refusing_other_types(folders.front(), [&] {
-    return job_of(request_of(parts.whole(), options.jobs), options.max_memory_GB);
-  });
+  TuneJob job = refusing_other_types(
+      folders.front(), [&] { return job_of(request_of(parts.whole(), options.jobs), options.memory); });
   if (const json now = inputs_of(job), then = parts.whole().value("inputs", json()); now != then)
     throw UserError("merge: ", folders.front(),
                     ": expected the files that its search has read, found others (",

@@ -83,7 +83,7 @@ int validate_log(Study study, const ValidateOptions& options, std::ostream& out)
   MeasuredLog log = read_measured_log(options.measured);
   keep_rows(options.policy, study, log);
   RunStudyOptions run;
-  run.jobs = threads_of(0);
+  run.jobs = all_cores();
   const StudyInputs inputs = load_inputs(study);
   const SimulatedForLog simulated = simulate_for_log(study, inputs, run, !log.ops.empty());
   Validation validation = compare_with_log(log, simulated.policies, kCudaLimits);

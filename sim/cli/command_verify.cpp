@@ -80,28 +80,21 @@ static std::vector<std::string> take_plans(Study& study, const std::string& summ
   return refused;
 }
 
-static RunStudyOptions options_in(const json& receipt, const VerifyOptions& options,
-                                  const std::string& file) {
-  RunStudyOptions run;
+static RunStudyOptions options_in(const json& receipt, const std::string& file) {
   try {
-    const json& o = receipt.at("options");
-    run.steps.fidelity = parse_fidelity(o.at("fidelity"));
-    run.steps.op = {o.value("fold_tp", true), o.value("contention", false), o.value("jitter", 0.0),
-                    o.value("jitter_seed", std::uint64_t{0}), parse_stragglers(o.value("stragglers", ""))};
-    run.ignore_memory = o.at("ignore_memory");
+    return options_of_json(receipt.at("options"));
   } catch (const json::exception&) {
     throw UserError(file, ": receipt.options: expected what `equipoise study --out` writes");
   }
-  run.jobs = threads_of(options.jobs);
-  run.record_gpus = true;
-  return run;
 }
 
 int run_verify_command(const VerifyOptions& options, std::ostream& out, std::ostream& log,
                        const std::atomic<bool>& stop) {
   const SavedResult saved = read_summary(read_json_file(options.file), options.file);
   const json receipt = receipt_in(saved.summary, options.file);
-  RunStudyOptions run = options_in(receipt, options, options.file);
+  RunStudyOptions run = options_in(receipt, options.file);
+  run.jobs = options.jobs;
+  run.record_gpus = true;
   run.stop = &stop;
   const std::string program = receipt.at("program");
   if (program != options.version && !options.quiet)
@@ -131,7 +124,7 @@ int run_verify_command(const VerifyOptions& options, std::ostream& out, std::ost
   Study study = parse_study(receipt.at("study"), receipt.at("file"));
   const std::vector<std::string> refused = take_plans(study, options.file);
   const StudyInputs inputs = load_inputs(study);
-  check_estimate(study, inputs.documents, run, memory_limit(options.max_memory_GB));
+  check_estimate(study, inputs.documents, run, options.memory);
   const std::string folder =
       std::filesystem::path(receipt.at("file").get<std::string>()).parent_path().string();
   const json now = hashes_of_inputs(inputs, receipt.at("study"), folder);

@@ -69,8 +69,8 @@ double parse_tokens(std::string_view text, std::string_view option) {
   return tokens;
 }
 
-int threads_of(int jobs) {
-  return jobs > 0 ? jobs : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+int all_cores() {
+  return static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
 }
 
 int terminal_columns(int otherwise) {

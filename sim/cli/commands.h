@@ -29,8 +29,8 @@ std::vector<std::int64_t> parse_lengths(std::string_view text, std::string_view 
 // A number of tokens of a whole job, in decimal units: 300B is 300 x 10^9. `option` names it in the error.
 double parse_tokens(std::string_view text, std::string_view option);
 
-// The number of threads that --jobs asks for: all cores if `jobs` is 0.
-int threads_of(int jobs);
+// The cores of this machine, at least 1.
+int all_cores();
 
 // Columns that stdout has: COLUMNS, else the terminal's, else `otherwise`.
 int terminal_columns(int otherwise);

@@ -48,7 +48,7 @@ void add_pack(CLI::App& program) {
   command.add_option("--model", options.model, "Built-in name, or a Hugging Face config.json");
   command.add_option("--profile", options.profile, "See `equipoise list profiles`");
   command.add_option("--column", options.column, "CSV column or JSONL field of the trace");
-  add_memory_option(command, options.max_memory_GB);
+  add_memory_option(command, options.memory);
   add_format_option(command, options.format);
   for (std::size_t i = 0; i < pack_keys().size(); ++i) {
     const PackKey& key = pack_keys()[i];
@@ -69,7 +69,7 @@ void add_pack(CLI::App& program) {
       if (a->flags[i]) object[key.key] = key.value;
       if (!a->values[i].empty()) object[key.key] = typed_value(key, a->values[i]);
     }
-    bound_memory(memory_limit(run.max_memory_GB));
+    bound_memory(run.memory);
     run_pack_command(run, std::cout, std::cerr);
   });
 }
@@ -105,10 +105,10 @@ void add_shard(CLI::App& program) {
   command.add_option("--cost", options->cost, "dacp: quadratic, flops (default; needs --model) or profiled");
   command.add_option("--model", options->model, "Built-in name, or a Hugging Face config.json");
   command.add_option("--profile", options->profile, "Predicts seconds; see `equipoise list profiles`");
-  add_memory_option(command, options->max_memory_GB);
+  add_memory_option(command, options->memory);
   add_format_option(command, options->format);
   command.callback([options] {
-    bound_memory(memory_limit(options->max_memory_GB));
+    bound_memory(options->memory);
     shard_command(*options, std::cout);
   });
 }
@@ -145,10 +145,10 @@ void add_schedule(CLI::App& program) {
       "--profile",
       command.add_option("--tensor", options->tensor, "With --profile: tensor-parallel GPUs of a stage")
           ->capture_default_str());
-  add_memory_option(command, options->max_memory_GB);
+  add_memory_option(command, options->memory);
   add_format_option(command, options->format);
   command.callback([options] {
-    bound_memory(memory_limit(options->max_memory_GB));
+    bound_memory(options->memory);
     options->columns = terminal_columns(options->columns);
     options->color = colors_wanted();
     schedule_command(*options, std::cout, std::cerr);
@@ -206,9 +206,9 @@ void add_trace_synth(CLI::App& trace) {
       ->default_str(std::to_string(options->documents));
   command.add_option("--seed", options->seed, "Seed of the draws")->capture_default_str();
   command.add_option("--out", options->out, "File to write; without it, one length a line");
-  add_memory_option(command, options->max_memory_GB);
+  add_memory_option(command, options->memory);
   command.callback([options] {
-    bound_memory(memory_limit(options->max_memory_GB));
+    bound_memory(options->memory);
     trace_synth_command(*options, std::cout, std::cerr);
   });
 }

@@ -61,8 +61,7 @@ void add_fit_steps_options(CLI::App& command, FitStepsOptions& steps) {
       command.add_option("--slowdowns", steps.slowdowns,
                          "With --steps: no fit, print the rows as G,A,E (slowdowns of GEMM, attention, "
                          "elementwise) or `preset` predict them"),
-      command.add_option("--jobs", steps.jobs, "With --steps: threads; all cores by default")
-          ->check(CLI::Range(0, 4096))};
+      add_jobs_option(command, steps.jobs, "With --steps: threads; all cores by default")};
   for (CLI::Option* option : with_steps) option->needs("--steps");
 }
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <iostream>
 #include <memory>
-#include <thread>
+#include <sstream>
 
 #include "policies/base/text.h"
 #include "sim/cli/command_check.h"
@@ -25,17 +25,12 @@
 namespace equipoise {
 namespace {
 
-constexpr int kMostThreads = 4096;
 constexpr int kMostSteps = 1 << 20;
-
-void add_jobs_option(CLI::App& command, int& jobs) {
-  command.add_option("--jobs", jobs, "Threads; all cores by default")->check(CLI::Range(0, kMostThreads));
-}
 
 // Adds --jobs, --max-memory-GB, --format and --quiet to commands that simulate on all cores.
 void add_simulation_options(CLI::App& command, SimulationOptions& options) {
   add_jobs_option(command, options.jobs);
-  add_memory_option(command, options.max_memory_GB);
+  add_memory_option(command, options.memory);
   add_format_option(command, options.format);
   command.add_flag("--quiet", options.quiet, "No progress on stderr");
 }
@@ -45,8 +40,7 @@ template <class Options>
 int run_bounded(int (*run)(const Options&, std::ostream&, std::ostream&, const std::atomic<bool>&),
                 const Options& options) {
   constexpr int kRows = 2;  // that run at a time (sim/study/row/simulate.cpp); each may have helpers
-  const auto cores = static_cast<int>(std::thread::hardware_concurrency());
-  bound_memory(memory_limit(options.max_memory_GB), kRows * std::max(cores, options.jobs));
+  bound_memory(options.memory, kRows * std::max(all_cores(), options.jobs));
   return run(options, std::cout, std::cerr, stop_on_interrupt());
 }
 
@@ -67,30 +61,78 @@ void add_rank_options(CLI::App& command, RankOptions& options) {
       ->check(CLI::Range(1.0, 1e9))
       ->capture_default_str();
   command.add_option("--seed", options.seed, "Seed of weights and tokens")->capture_default_str();
-  add_memory_option(command, options.max_memory_GB);
+  add_memory_option(command, options.memory);
   add_format_option(command, options.format, "table or json");
   command.add_flag("--quiet", options.quiet, "No progress on stderr");
 }
 
+// Numbers separated by commas; none for "all".
+std::vector<int> numbers_of(const std::string& option, const std::string& text) {
+  std::vector<int> numbers;
+  if (text == "all") return numbers;
+  std::istringstream items(text + ',');
+  for (std::string item; std::getline(items, item, ',');) {
+    int number = 0;
+    if (!CLI::detail::lexical_cast(item, number))
+      throw UserError(option, ": expected numbers, such as 0,3, or all, found ", printable(text));
+    numbers.push_back(number);
+  }
+  return numbers;
+}
+
+CounterSelection counters_of(const std::string& text) {
+  CounterSelection selection{false, false};
+  for (const std::string& item : CLI::detail::split(text, ','))
+    if (item == "memory")
+      selection.memory = true;
+    else if (item == "tokens")
+      selection.tokens = true;
+    else if (text != "none")
+      throw UserError("--timeline-counters: expected memory, tokens or none, found ", printable(item));
+  return selection;
+}
+
 void add_timeline_options(CLI::App& command, StudyOptions& options) {
-  only_with("--out", at_least(0, command
-                                     .add_option("--timeline-steps", options.timeline_steps,
-                                                 "Steps of every policy's timeline")
-                                     ->capture_default_str()));
-  only_with("--out",
-            command.add_option("--timeline-lanes", options.timeline_lanes,
-                               "Lanes in timelines, 0,3, or all; by default all, of op fidelity the first"));
-  only_with("--out",
-            command.add_option("--timeline-stages", options.timeline_stages,
-                               "Stages in timelines, 0,3, or all; by default all, of op fidelity the first"));
-  only_with("--out", command.add_option("--timeline-ranks", options.timeline_ranks,
-                                        "CP ranks in timelines, 0,3, or all (default)"));
-  only_with("--out", command.add_flag("--timeline-gzip", options.timeline_gzip,
-                                      "Compress timelines (LABEL.pftrace.gz)"));
-  only_with("--out", command
-                         .add_option("--timeline-counters", options.timeline_counters,
-                                     "Counters of each rank in timelines: memory, tokens, or none")
-                         ->capture_default_str());
+  DetailOptions& details = options.run.details;
+  const auto with_out = [](CLI::Option* option) { only_with("--out", option); };
+  const auto add_numbers = [&](const std::string& name, auto& numbers, const std::string& help) {
+    with_out(command.add_option_function<std::string>(
+        name, [&numbers, name](const std::string& text) { numbers = numbers_of(name, text); }, help));
+  };
+  with_out(
+      at_least(0, command.add_option("--timeline-steps", details.steps, "Steps of every policy's timeline")
+                      ->capture_default_str()));
+  add_numbers("--timeline-lanes", options.timeline_lanes,
+              "Lanes in timelines, 0,3, or all; by default all, of op fidelity the first");
+  add_numbers("--timeline-stages", options.timeline_stages,
+              "Stages in timelines, 0,3, or all; by default all, of op fidelity the first");
+  add_numbers("--timeline-ranks", details.selection.ranks, "CP ranks in timelines, 0,3, or all (default)");
+  with_out(command.add_flag("--timeline-gzip", details.gzip, "Compress timelines (LABEL.pftrace.gz)"));
+  with_out(command
+               .add_option_function<std::string>(
+                   "--timeline-counters",
+                   [&details](const std::string& text) { details.selection.counters = counters_of(text); },
+                   "Counters of each rank in timelines: memory, tokens, or none")
+               ->default_str("memory,tokens"));
+}
+
+// Adds the options that decide how a study's steps are simulated.
+void add_step_options(CLI::App& command, StepSettings& steps) {
+  OpFidelity& op = steps.op;
+  command
+      .add_option_function<std::string>(
+          "--fidelity", [&steps](const std::string& text) { steps.fidelity = parse_fidelity(text); },
+          "stage or op")
+      ->default_str(std::string(kFidelityNames[at(steps.fidelity)]));
+  command.add_flag_callback(
+      "--no-fold-tp", [&op] { op.fold_tp = false; }, "op: every GPU its own tasks, not one per TP group");
+  command.add_flag("--contention", op.contention, "op: flows that share links share their bandwidth");
+  command.add_option("--jitter", op.jitter, "op: relative standard deviation of every op")
+      ->check(CLI::Range(0.0, 1.0));
+  only_with("--jitter", command.add_option("--jitter-seed", op.seed, "op: seed of the jitter"));
+  command.add_option_function<std::string>(
+      "--stragglers", [&op](const std::string& text) { op.stragglers = parse_stragglers(text); },
+      "op: slow GPUs and their speed, 12:0.8,77:0.5");
 }
 
 // Adds the options of a job without a study file.
@@ -157,28 +199,23 @@ void add_study(CLI::App& program, int& status) {
   command.add_option("--shard", options->shard,
                      "i/n: only every n-th case of the sweep, from case i (0 is the first); see merge");
   command.add_flag("--resume", options->resume, "Skip the cases of a sweep that --out has finished");
-  command.add_option("--fidelity", options->fidelity, "stage or op")->capture_default_str();
-  command.add_flag("--no-fold-tp", options->no_fold_tp, "op: every GPU its own tasks, not one per TP group");
-  command.add_flag("--contention", options->contention, "op: flows that share links share their bandwidth");
-  command.add_option("--jitter", options->jitter, "op: relative standard deviation of every op")
-      ->check(CLI::Range(0.0, 1.0));
-  only_with("--jitter", command.add_option("--jitter-seed", options->jitter_seed, "op: seed of the jitter"));
-  command.add_option("--stragglers", options->stragglers, "op: slow GPUs and their speed, 12:0.8,77:0.5");
+  add_step_options(command, options->run.steps);
   add_timeline_options(command, *options);
-  command.add_flag("--chakra", options->chakra,
+  command.add_flag("--chakra", options->run.details.chakra,
                    "op, with --out: the first step as Chakra traces for ASTRA-sim, a file per GPU");
-  command.add_flag("--ignore-memory", options->ignore_memory,
+  command.add_flag("--ignore-memory", options->run.ignore_memory,
                    "Simulate policies that do not fit into memory, too; their rows stay marked oom");
-  at_least(0, command.add_option("--max-delay", options->max_delay,
+  at_least(0, command.add_option("--max-delay", options->run.max_delay,
                                  "Iterations that tokens of the row that is called fastest may wait on the "
                                  "mean; the study's max_delay by default, which is 1"));
-  command.add_option(
-      "--tokens", options->tokens,
+  command.add_option_function<std::string>(
+      "--tokens",
+      [options](const std::string& text) { options->run.tokens_of_job = parse_tokens(text, "--tokens"); },
       "Days, GPU-hours and, with cluster.dollars_per_gpu_hour, dollars of a job of so many tokens: 300B, 2T");
   command.add_flag("--wide", options->wide, "Print all columns");
   command.add_flag("--notes", options->notes, "Print all notes on stderr, not only the warnings");
   command.add_flag(
-      "--verify", options->verify,
+      "--verify", options->run.verify,
       "Check the result: plans by the validator, times by the engine of the other fidelity, a step's "
       "schedule, timeline and memory by independent code, the table by its sums; exit 1 where something "
       "differs");
@@ -202,7 +239,7 @@ void add_verify(CLI::App& program, int& status) {
       "Example: equipoise verify results/summary.json");
   command.add_option("file", options->file, "summary.json of `study --out`")->required();
   add_jobs_option(command, options->jobs);
-  add_memory_option(command, options->max_memory_GB);
+  add_memory_option(command, options->memory);
   add_format_option(command, options->format, "table or json");
   command.add_flag("--quiet", options->quiet, "No notes on stderr");
   command.callback([options, &status] { status = run_bounded(run_verify_command, *options); });
@@ -310,7 +347,7 @@ void add_export(CLI::App& program, int& status) {
       ->check(CLI::Range(1, 10000))
       ->capture_default_str();
   add_jobs_option(command, options->jobs);
-  add_memory_option(command, options->max_memory_GB);
+  add_memory_option(command, options->memory);
   command.add_flag("--quiet", options->quiet, "Nothing on stderr of what cannot be expressed");
   command.callback([options, &status] { status = run_bounded(run_export_command, *options); });
 }

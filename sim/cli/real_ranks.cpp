@@ -31,7 +31,7 @@ void check_real_run(const Study& study, const RankOptions& options, bool referen
   if (options.device != "cpu") return;
   require_memory(options.file + ": parameters of " + study.model.name + " on " +
                      std::to_string(study.layout.gpus()) + " ranks of this machine",
-                 least_real_bytes(study, reference), memory_limit(options.max_memory_GB), "a smaller model");
+                 least_real_bytes(study, reference), options.memory, "a smaller model");
 }
 
 }  // namespace equipoise

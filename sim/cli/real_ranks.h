@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "sim/cli/commands.h"
+#include "sim/limits/memory_limit.h"
 #include "sim/study/read/study.h"
 
 namespace equipoise {
@@ -20,7 +21,7 @@ struct RankOptions {
   std::string device = "cpu";
   bool replay = false;  // runs one rank after the other on one device
   std::uint64_t seed = 7;
-  double max_memory_GB = 0;        // for all ranks on this machine; default_memory_limit() if 0
+  MemoryLimit memory = default_memory_limit();  // for all ranks on this machine
   double op_timeout_seconds = 20;  // a rank that computes one op for longer, while others wait, hangs
   std::string out;                 // folder for execution.json, or validation.json, .txt and timelines
   Format format = Format::table;

@@ -19,10 +19,10 @@ StudyResult run_within(const SimulationOptions& options, const Study& study, con
   RunStudyOptions run;
   run.keep_plans = keep_plans;
   run.details.steps = 0;
-  run.jobs = threads_of(options.jobs);
+  run.jobs = options.jobs;
   run.stop = &stop;
   const StudyInputs inputs = load_inputs(study);
-  check_estimate(study, inputs.documents, run, memory_limit(options.max_memory_GB));
+  check_estimate(study, inputs.documents, run, options.memory);
   return run_study(study, inputs, run);
 }
 

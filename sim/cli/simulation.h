@@ -6,14 +6,15 @@
 #include <vector>
 
 #include "sim/cli/commands.h"
+#include "sim/limits/memory_limit.h"
 #include "sim/study/run_study.h"
 
 namespace equipoise {
 
 // The options of commands that simulate on all cores.
 struct SimulationOptions {
-  int jobs = 0;              // threads; all cores if 0
-  double max_memory_GB = 0;  // default_memory_limit() if 0
+  int jobs = all_cores();  // threads
+  MemoryLimit memory = default_memory_limit();
   Format format = Format::table;
   bool quiet = false;
 };

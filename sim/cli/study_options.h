@@ -1,4 +1,4 @@
-// The options of `equipoise study` as they are typed, and as a run takes them.
+// The options of `equipoise study`, and what a run takes of them.
 #pragma once
 
 #include <cstdint>
@@ -22,31 +22,18 @@ struct StudyOptions : SimulationOptions {
   std::string out;                 // directory; nothing is written if empty
   std::string shard;    // "i/n": a share of a sweep's cases, into out/shard-i-of-n; else by rank, or all
   bool resume = false;  // a sweep skips cases that `out` has
-  std::string fidelity = "stage";
-  bool no_fold_tp = false;  // op fidelity: every GPU has its own tasks
-  bool contention = false;  // op fidelity: flows share links
-  double jitter = 0;        // op fidelity: relative standard deviation
-  std::uint64_t jitter_seed = 0;
-  std::string stragglers;      // op fidelity: GPU:SPEED,...
-  int timeline_steps = 1;      // with out: for every policy
-  bool timeline_gzip = false;  // compressed
-  // Comma-separated numbers, or "all". The default is all; at op fidelity, where every kernel is drawn, it is
-  // the first lane and the first stage.
-  std::string timeline_lanes, timeline_stages, timeline_ranks;
-  std::string timeline_counters = "memory,tokens";  // or none
-  bool chakra = false;         // with out, op fidelity: Chakra execution traces of every policy's first step
-  bool ignore_memory = false;  // also times rows that do not fit in memory, and marks them
-  std::optional<double> max_delay;  // instead of the study's
-  std::string tokens;          // tokens of the job whose time and price are printed: 2T; none if empty
+  RunStudyOptions run;  // as typed; run_options() has what follows from the others
+  // Lanes and stages in timelines. The default is all; at op fidelity, where every kernel is drawn, it is the
+  // first lane and the first stage.
+  std::optional<std::vector<int>> timeline_lanes, timeline_stages;
   bool wide = false;           // all columns
   bool notes = false;          // all notes, not only the warnings
-  bool verify = false;         // checks plans, times and sums once more
   std::string version;         // the program's, for the receipt
   std::int64_t max_cases = kDefaultCases;   // of a sweep
   double max_output_GB = kDefaultOutputGB;  // limit for each case, in out
 };
 
-// Throws UserError, which names the option.
+// Throws UserError for options that do not go together.
 RunStudyOptions run_options(const StudyOptions& options);
 
 // The lanes, stages, ranks and GPUs that options name must exist in the study. Throws UserError.

@@ -125,24 +125,20 @@ void SweepJournal::remove() const {
 // Everything that decides what is written. A journal of anything else is refused.
 static json journal_key(const std::vector<StudyCase>& cases, const StudyOptions& options,
                         const AskedStudy& asked, const Share& share) {
-  json key = {
-      {"study", asked.file},
-      {"set", asked.set},
-      {"fidelity", options.fidelity},
-      {"fold_tp", !options.no_fold_tp},
-      {"contention", options.contention},
-      {"jitter", {options.jitter, options.jitter_seed}},
-      {"stragglers", options.stragglers},
-      {"timelines",
-       {options.timeline_steps, options.timeline_lanes, options.timeline_stages, options.timeline_ranks,
-        options.timeline_counters}},
-      {"timeline_gzip", options.timeline_gzip},
-      {"chakra", options.chakra},
-      {"ignore_memory", options.ignore_memory},
-      {"max_delay", options.max_delay.value_or(asked.file.value("max_delay", Study().max_delay))},
-      {"tokens", options.tokens},
-      {"limits", {options.max_memory_GB, options.max_output_GB}},  // a case beyond the limits is refused
-      {"cases", json::array()}};
+  const RunStudyOptions run = run_options(options);
+  const DetailOptions& details = run.details;
+  const TimelineSelection& drawn = details.selection;
+  json key = {{"study", asked.file},
+              {"set", asked.set},
+              {"options", options_json(run)},
+              {"timelines",
+               {details.steps, details.gzip, details.chakra, drawn.lanes, drawn.stages, drawn.ranks,
+                drawn.counters.memory, drawn.counters.tokens}},
+              {"max_delay", run.max_delay.value_or(asked.file.value("max_delay", Study().max_delay))},
+              {"tokens", run.tokens_of_job},
+              // A case beyond the limits is refused.
+              {"limits", {options.memory.typed ? options.memory.bytes : 0, options.max_output_GB}},
+              {"cases", json::array()}};
   key["inputs"] = json::object();
   const std::string folder = std::filesystem::path(asked.path).parent_path().string();
   for (const StudyCase& c : cases) {

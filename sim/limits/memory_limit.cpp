@@ -76,12 +76,11 @@ MemoryLimit default_memory_limit() {
 }
 
 MemoryLimit memory_limit(double max_memory_GB) {
-  constexpr double kLeastGB = 0.1;
   constexpr double kMostGB = 1e6;
   if (max_memory_GB == 0) return default_memory_limit();
-  if (!(max_memory_GB >= kLeastGB && max_memory_GB <= kMostGB))
+  if (!(max_memory_GB >= kLeastMemoryGB && max_memory_GB <= kMostGB))
     throw UserError("--max-memory-GB: expected a number from 0.1 to 1000000, found ", number(max_memory_GB));
-  return {max_memory_GB * kBytesPerGB, "--max-memory-GB"};
+  return {.bytes = max_memory_GB * kBytesPerGB, .source = "--max-memory-GB", .typed = true};
 }
 
 void require_memory(const std::string& what, double bytes, const MemoryLimit& limit,

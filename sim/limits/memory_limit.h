@@ -11,6 +11,7 @@
 namespace equipoise {
 
 inline constexpr double kBytesPerGB = 1e9;
+inline constexpr double kLeastMemoryGB = 0.1;
 inline constexpr double kDefaultOutputGB = 1;
 inline constexpr std::int64_t kDefaultCases = 100'000;
 
@@ -18,6 +19,7 @@ struct MemoryLimit {
   double bytes = 0;
   std::string source;  // "--max-memory-GB", "80% of the machine's memory", ...
   bool fixed = false;  // no option sets another
+  bool typed = false;  // by --max-memory-GB
 };
 
 // The least of 80% of the machine's memory, the cgroup's limit and RLIMIT_AS.

@@ -4,6 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "policies/base/files.h"
+#include "policies/base/index.h"
+#include "policies/base/text.h"
 #include "sim/metrics/metrics.h"
 #include "sim/report/sha256.h"
 #include "sim/report/summary_json.h"
@@ -38,6 +40,30 @@ void add_hashes_of_files(const json& named, const std::string& folder, json& has
   Sha256 hash;
   read_blocks(path, "", [&](std::string_view block) { hash.add(block); });
   hashes[name] = hash.text();
+}
+
+json options_json(const RunStudyOptions& run) {
+  const OpFidelity& op = run.steps.op;
+  std::vector<std::string> stragglers;
+  for (const auto& [gpu, speed] : op.stragglers)
+    stragglers.push_back(std::to_string(gpu) + ':' + json(speed).dump());
+  return {{"fidelity", kFidelityNames[at(run.steps.fidelity)]},
+          {"fold_tp", op.fold_tp},
+          {"contention", op.contention},
+          {"jitter", op.jitter},
+          {"jitter_seed", op.seed},
+          {"stragglers", all_joined(stragglers, ",")},
+          {"ignore_memory", run.ignore_memory}};
+}
+
+RunStudyOptions options_of_json(const json& options) {
+  RunStudyOptions run;
+  run.steps.fidelity = parse_fidelity(options.at("fidelity"));
+  run.steps.op = {options.value("fold_tp", true), options.value("contention", false),
+                  options.value("jitter", 0.0), options.value("jitter_seed", std::uint64_t{0}),
+                  parse_stragglers(options.value("stragglers", ""))};
+  run.ignore_memory = options.at("ignore_memory");
+  return run;
 }
 
 json hashes_of_inputs(const StudyInputs& inputs, json study, const std::string& folder) {

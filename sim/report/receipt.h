@@ -14,8 +14,12 @@ namespace equipoise {
 inline constexpr const char* kReceiptHash = "sha256";
 struct SavedRun {
   std::string version, path;      // the program's version; the study's file
-  nlohmann::json study, options;  // the study as it ran, with --set; other options that decide times
+  nlohmann::json study, options;  // the study as it ran, with --set; options_json()
 };
+// The options of a run that decide its times, as a receipt has them.
+nlohmann::json options_json(const RunStudyOptions& run);
+// Reads them. Throws json::exception for anything else, and UserError for a value that is not allowed.
+RunStudyOptions options_of_json(const nlohmann::json& options);
 // `checks` has the results of `study --verify`.
 nlohmann::json receipt_of(SavedRun run, const Study& study, const StudyInputs& inputs,
                           const StudyResult& result, const std::vector<Check>& checks = {});

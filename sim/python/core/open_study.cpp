@@ -179,7 +179,7 @@ class OpenStudy {
     }
     const auto [result, checks] = result_of(options, memory_limit(arguments.max_memory_GB));
     if (folder) {
-      write_outputs(folder->path().string(), study_, result, receipt(arguments, result, checks));
+      write_outputs(folder->path().string(), study_, result, receipt(options, result, checks));
       folder->commit();
     }
     Texts texts{summary_json(study_, result).dump(),
@@ -199,11 +199,10 @@ class OpenStudy {
   }
 
   // The receipt that `equipoise study --out` writes; a case that cannot run has none.
-  [[nodiscard]] json receipt(const RunArguments& arguments, const StudyResult& result,
+  [[nodiscard]] json receipt(const RunStudyOptions& options, const StudyResult& result,
                              const std::vector<Check>& checks) const {
     if (!inputs_) return nullptr;
-    json decides{{"fidelity", arguments.fidelity}, {"ignore_memory", arguments.ignore_memory}};
-    return receipt_of({EQUIPOISE_VERSION, study_.file, json::parse(text_), std::move(decides)}, study_,
+    return receipt_of({EQUIPOISE_VERSION, study_.file, json::parse(text_), options_json(options)}, study_,
                       *inputs_, result, checks);
   }
 
