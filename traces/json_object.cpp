@@ -11,8 +11,8 @@ static std::string shown(double value) {
   return json(value).dump();
 }
 
-[[noreturn]] static void refuse(const json& node, std::string_view key, const std::string& where,
-                                const std::string& expected) {
+void refuse_field(const json& node, std::string_view key, const std::string& where,
+                  const std::string& expected) {
   const auto it = node.find(std::string(key));
   throw UserError(where, ".", key, ": expected ", expected, ", found ",
                   it == node.end() ? "nothing" : shown_json(*it));
@@ -38,7 +38,7 @@ const json* JsonObject::find(std::string_view key) {
 }
 
 void JsonObject::fail(std::string_view key, const std::string& expected) const {
-  refuse(node_, key, where_, expected);
+  refuse_field(node_, key, where_, expected);
 }
 
 std::string JsonObject::text(std::string_view key, std::string_view fallback) {
@@ -126,26 +126,32 @@ std::string short_number(double value) {
 
 const json& object_field(const json& node, const std::string& key, const std::string& where) {
   const auto it = node.find(key);
-  if (it == node.end() || !it->is_object()) refuse(node, key, where, "an object");
+  if (it == node.end() || !it->is_object()) refuse_field(node, key, where, "an object");
   return *it;
 }
 
 double number_field(const json& node, const std::string& key, const std::string& where) {
   const auto it = node.find(key);
   if (it == node.end() || !it->is_number() || !std::isfinite(it->get<double>()))
-    refuse(node, key, where, "a number");
+    refuse_field(node, key, where, "a number");
   return it->get<double>();
+}
+
+bool flag_field(const json& node, const std::string& key, const std::string& where) {
+  const auto it = node.find(key);
+  if (it == node.end() || !it->is_boolean()) refuse_field(node, key, where, "true or false");
+  return it->get<bool>();
 }
 
 double positive_field(const json& node, const std::string& key, const std::string& where) {
   const double value = number_field(node, key, where);
-  if (!(value > 0)) refuse(node, key, where, "a number > 0");
+  if (!(value > 0)) refuse_field(node, key, where, "a number > 0");
   return value;
 }
 
 double non_negative_field(const json& node, const std::string& key, const std::string& where) {
   const double value = number_field(node, key, where);
-  if (!(value >= 0)) refuse(node, key, where, "a number >= 0");
+  if (!(value >= 0)) refuse_field(node, key, where, "a number >= 0");
   return value;
 }
 
@@ -153,21 +159,20 @@ std::int64_t count_field(const json& node, const std::string& key, const std::st
   constexpr double kMost = 2147483647;
   const double value = least > 0 ? positive_field(node, key, where) : non_negative_field(node, key, where);
   if (value > kMost || value != std::floor(value))
-    throw UserError(where, ".", key, ": expected a whole number from ", least, " to 2^31 - 1, found ",
-                    short_number(value));
+    refuse_field(node, key, where, concatenated("a whole number from ", least, " to 2^31 - 1"));
   return static_cast<std::int64_t>(value);
 }
 
 const json& list_field(const json& node, const std::string& key, const std::string& where) {
   const auto it = node.find(key);
-  if (it == node.end() || !it->is_array()) refuse(node, key, where, "a list");
+  if (it == node.end() || !it->is_array()) refuse_field(node, key, where, "a list");
   return *it;
 }
 
 std::string text_field(const json& node, const std::string& key, const std::string& where) {
   const auto it = node.find(key);
   if (it == node.end() || !it->is_string() || it->get<std::string>().empty())
-    refuse(node, key, where, "a text");
+    refuse_field(node, key, where, "a text");
   return it->get<std::string>();
 }
 

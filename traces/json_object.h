@@ -55,9 +55,13 @@ bool parse_size(const nlohmann::json& node, std::int64_t& value);
 // --- Single required fields
 
 // `where` is what the user sees before the key, e.g. "h100.json: device".
+// Throws UserError: "<where>.<key>: expected <expected>, found <the key's value, or nothing>".
+[[noreturn]] void refuse_field(const nlohmann::json& node, std::string_view key, const std::string& where,
+                               const std::string& expected);
 const nlohmann::json& object_field(const nlohmann::json& node, const std::string& key,
                                    const std::string& where);
 double number_field(const nlohmann::json& node, const std::string& key, const std::string& where);
+bool flag_field(const nlohmann::json& node, const std::string& key, const std::string& where);
 double positive_field(const nlohmann::json& node, const std::string& key, const std::string& where);
 double non_negative_field(const nlohmann::json& node, const std::string& key, const std::string& where);
 // An integer from `least` to 2^31 - 1, for ranks, rows or tokens, which fit into an int.

@@ -483,16 +483,15 @@ class TextReader {
 std::optional<double> optional_number(const json& node, const char* key, const std::string& where) {
   const auto it = node.find(key);
   if (it == node.end() || it->is_null()) return std::nullopt;
-  if (!it->is_number() || it->get<double>() < 0)
-    throw UserError(where, ".", key, ": expected a number >= 0, found ", shown_json(*it));
+  if (!it->is_number() || it->get<double>() < 0) refuse_field(node, key, where, "a number >= 0");
   return it->get<double>();
 }
 
 NcclSide side_in(const json& row, const char* key, const std::string& where) {
   const auto it = row.find(key);
   if (it == row.end() || it->is_null()) return {};
+  if (!it->is_object()) refuse_field(row, key, where, "an object");
   const std::string here = where + "." + key;
-  if (!it->is_object()) throw UserError(here, ": expected an object, found ", shown_json(*it));
   const char* time = it->contains("cpu_time") ? "cpu_time" : "time";
   return {optional_number(*it, time, here), optional_number(*it, "alg_bw", here),
           optional_number(*it, "bus_bw", here), optional_number(*it, "nwrong", here)};

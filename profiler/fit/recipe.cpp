@@ -275,7 +275,7 @@ void take_measurement(json& recipe, const std::string& where, const json& measur
   const json facts = recipe.value("measured_facts", json::array());
   const auto is_text = [](const json& fact) { return fact.is_string(); };
   if (!facts.is_array() || !std::all_of(facts.begin(), facts.end(), is_text))
-    throw UserError(where, ".measured_facts: expected a list of names, found ", shown_json(facts));
+    refuse_field(recipe, "measured_facts", where, "a list of names");
   recipe.erase("measured_facts");
   const json device = measured.is_object() ? measured.value("device", json::object()) : json::object();
   for (const json& fact : facts) {

@@ -49,9 +49,7 @@ static Interval interval_of(const nlohmann::json& range, const std::string& key,
   const auto it = range.find(key);
   const bool pair = it != range.end() && it->is_array() && it->size() == 2 && it->at(0).is_number() &&
                     it->at(1).is_number() && it->at(0).get<double>() <= it->at(1).get<double>();
-  if (!pair)
-    throw UserError(where + "." + key + ": expected [low, high] with low <= high, found " +
-                    (it == range.end() ? "nothing" : shown_json(*it)));
+  if (!pair) refuse_field(range, key, where, "[low, high] with low <= high");
   return {it->at(0).get<double>(), it->at(1).get<double>()};
 }
 

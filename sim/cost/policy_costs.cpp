@@ -45,24 +45,106 @@ static Picoseconds exchanges_of_layers(const LayerCosts& costs, const ContextFor
   return sum;
 }
 
+// Both passes of all layers but their attention and exchanges, for the tokens of a rank.
+static Picoseconds local_time(const LayerCosts& costs, std::int64_t tokens, RangeUse& use) {
+  OpList before, after;
+  Picoseconds sum = 0;
+  for (int k = 0; k < kLayerKinds; ++k) {
+    const int count = costs.layer_counts()[at(k)], backwards = costs.backward_counts()[at(k)];
+    if (count == 0) continue;
+    const auto kind = static_cast<LayerKind>(k);
+    costs.layers.forward(kind, tokens, before, after, use);
+    sum += count * (run_time(before.ops()).total + run_time(after.ops()).total);
+    costs.layers.backward(kind, tokens, before, after, use);
+    sum += backwards * (run_time(before.ops()).total + run_time(after.ops()).total);
+    if (!recurs(mixer_of(kind))) continue;
+    const AttentionTimes recurrence = costs.recurrence.times(as_double(tokens));
+    sum += count * recurrence.forward + backwards * recurrence.backward;
+  }
+  return sum;
+}
+
+namespace {
+
+// The attention of one document as part of a well filled call, on a rank of its CP group.
+class DocumentAttention {
+ public:
+  explicit DocumentAttention(const LayerCosts& costs)
+      : costs_(costs),
+        layers_(costs.basis.attending_layers()),
+        sliding_(as_double(costs.basis.mixers[at(Mixer::window)]) / std::max(1, layers_)),
+        backwards_(1 - as_double(costs.model().training.frozen_layers) / costs.model().all_layers()),
+        forwards_(costs.layout().repeats(RecomputeModule::core_attn) ? 1 + backwards_ : 1) {}
+
+  // Seconds of all layers. Nothing if the document is longer than was measured, or takes longer than the
+  // clock holds (a large model on a slow device).
+  [[nodiscard]] std::optional<double> seconds(std::int64_t length) const {
+    if (length > kLongestMeasured) return std::nullopt;
+    try {
+      return layers_ * (costs_.model().chunked ? in_chunks(length) : of_layer(length, sliding_));
+    } catch (const UserError&) {
+      return std::nullopt;
+    }
+  }
+
+  // By how much the logarithm of the seconds grows between two entries of the table beyond the priced
+  // lengths: pairs grow with the square, or under windows alone with the length.
+  [[nodiscard]] double growth() const { return (sliding_ < 1 ? 2.0 : 1.0) * std::log(2.0) / kPerOctave; }
+
+ private:
+  // Of a mean layer, of which this share sees only a window.
+  [[nodiscard]] double of_layer(std::int64_t length, double share) const {
+    double mean = 0;
+    if (share < 1) mean += (1 - share) * of_reach(length, 0);
+    if (share > 0) mean += share * of_reach(length, costs_.attention.window_of(Mixer::window));
+    return mean;
+  }
+
+  [[nodiscard]] double in_chunks(std::int64_t length) const {
+    const double whole = of_layer(length, 0);
+    const std::int64_t chunk = costs_.model().sliding_window;
+    if (sliding_ == 0 || length <= chunk) return whole;
+    const double rest = length % chunk > 0 ? of_layer(length % chunk, 0) : 0;
+    return (1 - sliding_) * whole + sliding_ * (as_double(length / chunk) * of_layer(chunk, 0) + rest);
+  }
+
+  [[nodiscard]] double of_reach(std::int64_t length, std::int64_t reach) const {
+    // Per-document sharding gives each rank two pieces; their mean is half the keys of the document.
+    const std::int64_t queries = std::max<std::int64_t>(1, length / (2 * costs_.layout().context));
+    const std::int64_t copies =
+        std::clamp<std::int64_t>(kFilledCall / std::max<std::int64_t>(1, 2 * queries), 1, 256);
+    const QueryKeys of_document[] = {{queries, queries}, {queries, std::max<std::int64_t>(queries, length)}};
+    const AttentionTimes call = times(of_document, copies, reach);
+    const double launch = costs_.profile().device().launch_seconds;
+    const double forward = std::max(0.0, to_seconds(call.forward) - launch);
+    const double backward = std::max(0.0, to_seconds(call.backward) - launch);
+    return (forwards_ * forward + backwards_ * backward) / as_double(copies);
+  }
+
+  [[nodiscard]] AttentionTimes times(std::span<const QueryKeys> document, std::int64_t copies,
+                                     std::int64_t reach) const {
+    RangeUse use;  // not the caller's: this is a decision, not a prediction of the run
+    if (costs_.attention.prices_counts())
+      return costs_.attention.times(count_call(document, reach).repeated(copies), use);
+    std::vector<QueryKeys> pieces;
+    for (std::int64_t c = 0; c < copies; ++c) pieces.insert(pieces.end(), document.begin(), document.end());
+    return costs_.attention.times(pieces, use, reach);
+  }
+
+  const LayerCosts& costs_;
+  int layers_;
+  double sliding_;    // share of the attending layers that see a window or a chunk
+  double backwards_;  // share of the layers that have a backward
+  double forwards_;   // with the recomputed ones
+};
+
+}  // namespace
+
 ProfiledWorkload::ProfiledWorkload(const LayerCosts& costs, std::int64_t window) : costs_(costs) {
   RangeUse use;
   const int context = costs.layout().context;
   const std::int64_t tokens = std::max<std::int64_t>(1, window / context);
-  OpList before, after;
-  Picoseconds linear = 0;  // over all layers
-  for (int k = 0; k < kLayerKinds; ++k) {
-    const int count = costs.layer_counts()[at(k)];
-    if (count == 0) continue;
-    const auto kind = static_cast<LayerKind>(k);
-    costs.layers.forward(kind, tokens, before, after, use);
-    linear += count * (run_time(before.ops()).total + run_time(after.ops()).total);
-    costs.layers.backward(kind, tokens, before, after, use);
-    linear += costs.backward_counts()[at(k)] * (run_time(before.ops()).total + run_time(after.ops()).total);
-    if (!recurs(mixer_of(kind))) continue;
-    const AttentionTimes recurrence = costs.recurrence.times(as_double(tokens));
-    linear += count * recurrence.forward + costs.backward_counts()[at(k)] * recurrence.backward;
-  }
+  Picoseconds linear = local_time(costs, tokens, use);
   local_linear_ = to_seconds(linear) / as_double(tokens);
   if (context > 1)
     linear += exchanges_of_layers(costs, context_form(costs),
@@ -72,62 +154,16 @@ ProfiledWorkload::ProfiledWorkload(const LayerCosts& costs, std::int64_t window)
                                   context, use);
   linear_ = to_seconds(linear) / as_double(tokens * context);
 
-  const int layers = costs.basis.attending_layers();
-  const double sliding = as_double(costs.basis.mixers[at(Mixer::window)]) / std::max(1, layers);
-  const double backwards = 1 - as_double(costs.model().training.frozen_layers) / costs.model().all_layers();
-  const bool selective = costs.layout().repeats(RecomputeModule::core_attn);
-  // Attention of one document in a layer, of which a share slides. Nothing if that is longer than was
-  // measured, or than the clock holds (a large model on a slow device).
-  const auto of_layer = [&](std::int64_t length, double share) -> std::optional<double> {
-    if (length > kLongestMeasured) return std::nullopt;
-    // Per-document sharding gives each rank two pieces; their mean is half the keys of the document.
-    const std::int64_t queries = std::max<std::int64_t>(1, length / (2 * context));
-    const std::int64_t copies =
-        std::clamp<std::int64_t>(kFilledCall / std::max<std::int64_t>(1, 2 * queries), 1, 256);
-    const QueryKeys of_document[] = {{queries, queries}, {queries, std::max<std::int64_t>(queries, length)}};
-    const auto times = [&](std::int64_t reach) {
-      if (costs.attention.prices_counts())
-        return costs.attention.times(count_call(of_document, reach).repeated(copies), use);
-      std::vector<QueryKeys> pieces;
-      for (std::int64_t c = 0; c < copies; ++c)
-        pieces.insert(pieces.end(), std::begin(of_document), std::end(of_document));
-      return costs.attention.times(pieces, use, reach);
-    };
-    const double launch = costs.profile().device().launch_seconds;
-    const auto one_layer = [&](std::int64_t reach) {
-      const AttentionTimes of_call = times(reach);
-      const double forward = std::max(0.0, to_seconds(of_call.forward) - launch);
-      const double backward = std::max(0.0, to_seconds(of_call.backward) - launch);
-      return (selective ? 1 + backwards : 1) * forward + backwards * backward;
-    };
-    try {
-      double mean = 0;
-      if (share < 1) mean += (1 - share) * one_layer(0);
-      if (share > 0) mean += share * one_layer(costs.attention.window_of(Mixer::window));
-      return mean / as_double(copies);
-    } catch (const UserError&) {
-      return std::nullopt;
-    }
-  };
-  const auto priced = [&](std::int64_t length) -> std::optional<double> {
-    const std::int64_t chunk = costs.model().sliding_window;
-    const bool cut = costs.model().chunked && sliding > 0 && length > chunk;
-    const auto whole = of_layer(length, cut || costs.model().chunked ? 0 : sliding);
-    if (!whole || !cut) return whole ? std::optional(*whole * layers) : std::nullopt;
-    const double chunks = as_double(length / chunk) * of_layer(chunk, 0).value_or(0);
-    const double rest = length % chunk > 0 ? of_layer(length % chunk, 0).value_or(0) : 0;
-    return ((1 - sliding) * *whole + sliding * (chunks + rest)) * layers;
-  };
-  // Beyond the priced lengths pairs grow with the square, or under windows alone with the length.
-  const double growth = (sliding < 1 ? 2.0 : 1.0) * std::log(2.0) / kPerOctave;
+  const DocumentAttention attention(costs);
   bool measured = true;
   for (int i = 0; i <= kPerOctave * kOctaves; ++i) {
     const double exact = std::exp2(as_double(i) / kPerOctave);
-    const auto seconds = measured ? priced(std::llround(exact)) : std::nullopt;
+    const auto seconds = measured ? attention.seconds(std::llround(exact)) : std::nullopt;
     measured = seconds.has_value();
     if (!measured && i == 0)
       throw UserError(costs.profile().origin(), ": attention to one token is longer than the clock holds");
-    log_seconds_.push_back(measured ? std::log(std::max(*seconds, 1e-15)) : log_seconds_.back() + growth);
+    log_seconds_.push_back(measured ? std::log(std::max(*seconds, 1e-15))
+                                    : log_seconds_.back() + attention.growth());
   }
 }
 

@@ -23,23 +23,16 @@ using nlohmann::json;
 constexpr ShippedFiles kPresets{"framework", "EQUIPOISE_FRAMEWORKS", "frameworks", EQUIPOISE_FRAMEWORK_DIR,
                                 "the path of a .json file made by `equipoise fit --steps`"};
 
-bool flag_field(const json& node, const char* key, const std::string& where) {
-  if (node.contains(key) && node[key].is_boolean()) return node[key].get<bool>();
-  throw UserError(where, ".", key, ": expected true or false, found ",
-                  node.contains(key) ? shown_json(node[key]) : "nothing");
-}
-
 double number_within(const json& node, const char* key, double least, double most, const std::string& where) {
   const double value = number_field(node, key, where);
   if (value >= least && value <= most) return value;
-  throw UserError(where, ".", key, ": expected a number in ", short_number(least), "..", short_number(most),
-                  ", found ", short_number(value));
+  refuse_field(node, key, where, concatenated("a number in ", short_number(least), "..", short_number(most)));
 }
 
 int count_within(const json& node, const char* key, int most, const std::string& where) {
   const double value = number_within(node, key, 0, most, where);
   if (value == std::floor(value)) return static_cast<int>(value);
-  throw UserError(where, ".", key, ": expected an integer, found ", short_number(value));
+  refuse_field(node, key, where, "an integer");
 }
 
 // --- `defaults`: one row per key, with the place of its value and the allowed range.
@@ -161,9 +154,8 @@ void read_launches(const json& node, const std::string& where, LaunchCounts& cou
       if (of_passes.is_array() && of_passes.size() == 2 && of_passes[pass].is_number_integer() &&
           of_passes[pass] >= 0 && of_passes[pass] <= kMostLaunches)
         return of_passes[pass].get<std::uint8_t>();
-      throw UserError(where, ".", name,
-                      ": expected launches of a forward and a backward, two integers in 0..", kMostLaunches,
-                      ", found ", shown_json(of_passes));
+      refuse_field(node, name, where,
+                   concatenated("launches of a forward and a backward, two integers in 0..", kMostLaunches));
     };
     counts.forward[op] = count(0);
     counts.backward[op] = count(1);
@@ -180,11 +172,8 @@ void read_host(const json& file, const std::string& origin, FrameworkPreset& pre
   HostOptions& host = preset.options.host;
   host.seconds_per_launch = number_within(node, "seconds_per_launch", 0, 1, where);
   read_launches(object_field(node, "launches", where), where + ".launches", host.launches);
-  if (!node.contains("waits") || !node["waits"].is_array())
-    throw UserError(where, ".waits: expected a list of hops and routes");
-  for (const json& wait : node["waits"]) {
-    if (wait != "hops" && wait != "routes")
-      throw UserError(where, ".waits: expected hops or routes, found ", shown_json(wait));
+  for (const json& wait : list_field(node, "waits", where)) {
+    if (wait != "hops" && wait != "routes") refuse_field(node, "waits", where, "hops and routes");
     (wait == "hops" ? host.waits_at_hops : host.waits_for_routes) = true;
   }
   const json& sources = object_field(node, "sources", where);
@@ -202,23 +191,16 @@ void read_host(const json& file, const std::string& origin, FrameworkPreset& pre
 }
 
 std::vector<std::string> read_gpu_families(const json& node, const std::string& where) {
-  if (!node.contains("gpu_families") || !node["gpu_families"].is_array() || node["gpu_families"].empty())
-    throw UserError(where, ".gpu_families: expected a list of words of GPU names, such as \"H100\"");
-  std::vector<std::string> families;
-  for (const json& family : node["gpu_families"]) {
-    if (!family.is_string() || family.get_ref<const std::string&>().empty())
-      throw UserError(where, ".gpu_families: expected words of GPU names, found ", shown_json(family));
-    families.push_back(family.get<std::string>());
-  }
-  return families;
+  const json& list = list_field(node, "gpu_families", where);
+  const auto is_word = [](const json& family) { return family.is_string() && family != ""; };
+  if (list.empty() || !std::ranges::all_of(list, is_word))
+    refuse_field(node, "gpu_families", where, "words of GPU names, such as [\"H100\"]");
+  return list.get<std::vector<std::string>>();
 }
 
 std::optional<Load> read_load(const json& slowdowns, const std::string& where) {
-  const auto full = slowdowns.find("full_load");
-  if (full == slowdowns.end()) return std::nullopt;
-  if (!full->is_boolean())
-    throw UserError(where, ".full_load: expected true or false, found ", shown_json(*full));
-  return full->get<bool>() ? Load::full : Load::as_measured;
+  if (!slowdowns.contains("full_load")) return std::nullopt;
+  return flag_field(slowdowns, "full_load", where) ? Load::full : Load::as_measured;
 }
 
 std::vector<SlowdownsThere> read_slowdowns_there(const json& kernels, const std::string& where) {

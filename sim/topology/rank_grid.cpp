@@ -44,13 +44,14 @@ static void require_positive(int size, const char* key) {
   if (size < 1) throw UserError(key, ": expected an integer >= 1, found ", size);
 }
 
-RankGrid::RankGrid(std::string_view order, const ParallelSizes& sizes, int gpus_per_node)
-    : sizes_(sizes), gpus_per_node_(gpus_per_node) {
+// Refuses degrees that make no grid. Returns the number of GPUs.
+static int gpus_of(const ParallelSizes& sizes, int gpus_per_node) {
   require_positive(sizes.tensor, "parallel.tensor");
   require_positive(sizes.context, "parallel.context");
   require_positive(sizes.expert, "parallel.expert");
   require_positive(sizes.data, "parallel.data");
   require_positive(sizes.pipeline, "parallel.pipeline");
+  require_positive(sizes.expert_tensor, "parallel.expert_tensor");
   require_positive(gpus_per_node, "cluster.gpus_per_node");
   std::int64_t product = 1;
   for (const int size : {sizes.tensor, sizes.context, sizes.data, sizes.pipeline}) {
@@ -58,18 +59,28 @@ RankGrid::RankGrid(std::string_view order, const ParallelSizes& sizes, int gpus_
     if (product > std::numeric_limits<int>::max())
       throw UserError("parallel: tensor * context * data * pipeline is more than 2147483647 GPUs");
   }
-  gpus_ = static_cast<int>(product);
-  const int merged = sizes.context * sizes.data;
-  if (sizes_.expert_tensor == 0) sizes_.expert_tensor = sizes.tensor;
-  const int expert_tensor = sizes_.expert_tensor;
-  require_positive(expert_tensor, "parallel.expert_tensor");
-  if (sizes.tensor % expert_tensor != 0)
+  if (sizes.tensor % sizes.expert_tensor != 0)
     throw UserError("parallel.expert_tensor: expected a divisor of tensor = ", sizes.tensor, ", found ",
-                    expert_tensor);
-  const int expert_ranks = sizes.tensor / expert_tensor * merged;
+                    sizes.expert_tensor);
+  const int expert_ranks = sizes.tensor / sizes.expert_tensor * sizes.context * sizes.data;
   if (expert_ranks % sizes.expert != 0)
     throw UserError("parallel.expert: expected a divisor of tensor * context * data / expert_tensor = ",
                     expert_ranks, ", found ", sizes.expert);
+  return static_cast<int>(product);
+}
+
+static ParallelSizes with_expert_tensor(ParallelSizes sizes) {
+  if (sizes.expert_tensor == 0) sizes.expert_tensor = sizes.tensor;
+  return sizes;
+}
+
+RankGrid::RankGrid(std::string_view order, const ParallelSizes& asked, int gpus_per_node)
+    : sizes_(with_expert_tensor(asked)),
+      gpus_per_node_(gpus_per_node),
+      gpus_(gpus_of(sizes_, gpus_per_node)) {
+  const ParallelSizes& sizes = sizes_;
+  const int merged = sizes.context * sizes.data, expert_tensor = sizes.expert_tensor;
+  const int expert_ranks = sizes.tensor / expert_tensor * merged;
   // Without experts the merged grid is plain CP x DP, whatever the order is.
   own_expert_grid_ = sizes.expert > 1 || expert_tensor < sizes.tensor;
 

@@ -241,6 +241,50 @@ std::optional<Note> recompute_note(const StudyRow& row, const PlanFacts& facts) 
   return Note{"recompute_auto_range", "", {{"least", least}, {"most", most}, {"of", all}}};
 }
 
+// What is noted of a row once it has run.
+Notes notes_of(const StudyRow& row, const PlanFacts& facts, const SimulatedPlan& simulated) {
+  const Layout& layout = row.models->layout;
+  Notes notes;
+  if (row.run.schedule_chosen) notes.push_back({"schedule_auto", "", {{"schedule", row.run.schedule}}});
+  if (row.run.virtual_pipeline_chosen)
+    notes.push_back({"virtual_pipeline_chosen",
+                     "",
+                     {{"chunks", *row.run.virtual_pipeline}, {"schedule", std::string(row.schedule.name)}}});
+  for (const std::string_view key : row.run.chosen_sizes)
+    notes.push_back(
+        {"size_auto",
+         "",
+         {{"key", key}, {"value", std::get<std::int64_t>(pack_parameter(key)->get(row.run.pack))}}});
+  add(notes, recompute_note(row, facts));
+  if (row.run.policy().packs_for_time) notes.push_back(bound_note(row, simulated.steps));
+  add(notes, offload_note(row, facts, simulated.rule));
+  add(notes, idle_note(facts.idle, layout));
+  add(notes, unequal_note(facts, layout));
+  add(notes, padded_packs_note(facts.padded_packs));
+  if (row.run.rule().choice == ShardChoice::static_best)
+    notes.push_back({"static_best", "", {{"shard", simulated.shard}}});
+  if (std::ranges::any_of(simulated.steps, [](const StepFigures& s) { return s.work.unsynchronized_lanes; }))
+    notes.push_back({"lanes_unsynchronized", "", {}});
+  return notes;
+}
+
+Metrics metrics_of_row(const StudyRow& row, const PlannedRow& planned,
+                       const std::vector<StepFigures>& steps) {
+  const RunModels& models = *row.models;
+  const MetricInputs inputs{models.costs.model(), models.layout,
+                            peak_tflops(models.layout, models.costs.profile().device()) * 1e12, planned.plan,
+                            steps};
+  Metrics metrics = metrics_of(inputs);
+  const PowerDraw watts =
+      models.cluster.watts.known() ? models.cluster.watts : power_of(models.costs.profile());
+  if (watts.known()) add_energy(inputs, watts, gemm_share(models.costs, rank_tokens(planned.facts)), metrics);
+  *metrics.lost_tokens += static_cast<double>(row.documents.cut_tokens);
+  if (const double price = models.cluster.dollars_per_gpu_hour;
+      price > 0 && metrics.gpu_hours_per_billion_tokens)
+    metrics.dollars_per_billion_tokens = price * *metrics.gpu_hours_per_billion_tokens;
+  return metrics;
+}
+
 }  // namespace
 
 double peak_tflops(const Layout& layout, const DeviceFacts& device) {
@@ -257,61 +301,28 @@ Note peak_note(const Layout& layout, const DeviceFacts& device) {
 
 PolicyResult describe_row(const StudyRow& row, PlannedRow planned, SimulatedPlan simulated,
                           const RunStudyOptions& options) {
-  const RunModels& models = *row.models;
-  const PlanFacts& facts = planned.facts;
+  const MemoryModel& memory = row.models->memory;
   PolicyResult result;
   result.run = row.run;
   result.pack_ms = planned.pack_ms;
   result.notes = row.notes;
   result.notes.insert(result.notes.end(), planned.notes.begin(), planned.notes.end());
+  add_about(result.notes, row.run.label, notes_of(row, planned.facts, simulated));
+  result.metrics = metrics_of_row(row, planned, simulated.steps);
   result.steps = std::move(simulated.steps);
-  result.capacity_bytes = models.memory.capacity_bytes();
-  result.layout = models.layout;
-  result.shard = simulated.shard;
-  result.gpus_per_node = models.grid.gpus_per_node();
-  const MetricInputs inputs{models.costs.model(), models.layout,
-                            peak_tflops(models.layout, models.costs.profile().device()) * 1e12, planned.plan,
-                            result.steps};
-  result.metrics = metrics_of(inputs);
-  const PowerDraw watts =
-      models.cluster.watts.known() ? models.cluster.watts : power_of(models.costs.profile());
-  if (watts.known()) add_energy(inputs, watts, gemm_share(models.costs, rank_tokens(facts)), result.metrics);
-  *result.metrics.lost_tokens += static_cast<double>(row.documents.cut_tokens);
   for (const StepFigures& s : result.steps) result.use += s.work.use;
-  Notes notes;
-  if (row.run.schedule_chosen) notes.push_back({"schedule_auto", "", {{"schedule", row.run.schedule}}});
-  if (row.run.virtual_pipeline_chosen)
-    notes.push_back({"virtual_pipeline_chosen",
-                     "",
-                     {{"chunks", *row.run.virtual_pipeline}, {"schedule", std::string(row.schedule.name)}}});
-  for (const std::string_view key : row.run.chosen_sizes)
-    notes.push_back(
-        {"size_auto",
-         "",
-         {{"key", key}, {"value", std::get<std::int64_t>(pack_parameter(key)->get(row.run.pack))}}});
-  add(notes, recompute_note(row, facts));
-  if (row.run.policy().packs_for_time) notes.push_back(bound_note(row, result.steps));
-  add(notes, offload_note(row, facts, simulated.rule));
-  add(notes, idle_note(facts.idle, models.layout));
-  add(notes, unequal_note(facts, models.layout));
-  add(notes, padded_packs_note(facts.padded_packs));
-  if (row.run.rule().choice == ShardChoice::static_best)
-    notes.push_back({"static_best", "", {{"shard", simulated.shard}}});
-  if (std::ranges::any_of(result.steps, [](const StepFigures& s) { return s.work.unsynchronized_lanes; }))
-    notes.push_back({"lanes_unsynchronized", "", {}});
-  add_about(result.notes, row.run.label, notes);
+  result.capacity_bytes = memory.capacity_bytes();
+  result.layout = row.models->layout;
+  result.shard = simulated.shard;
+  result.gpus_per_node = row.models->grid.gpus_per_node();
   if (options.record_gpus) average_gpus(result);
   judge_memory(result);
-  result.memory_tight =
-      result.status == RowStatus::ok && result.peak.parts.total() > models.memory.room_bytes();
+  result.memory_tight = result.status == RowStatus::ok && result.peak.parts.total() > memory.room_bytes();
   result.peak_moment = find_peak(row, result, simulated.fullest, simulated.rule, options.steps);
   if (result.status == RowStatus::oom) {
     result.memory_ignored = options.ignore_memory;
     if (!options.ignore_memory) result.metrics = without_times(result.metrics);
   }
-  Metrics& m = result.metrics;
-  if (const double price = models.cluster.dollars_per_gpu_hour; price > 0 && m.gpu_hours_per_billion_tokens)
-    m.dollars_per_billion_tokens = price * *m.gpu_hours_per_billion_tokens;
   result.facts = std::move(planned.facts);
   result.plan = std::move(planned.plan);
   if (row.run.schedule_chosen) result.plan.schedule = row.run.schedule;

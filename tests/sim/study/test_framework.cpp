@@ -341,8 +341,9 @@ TEST_CASE("A bad preset file is refused in one line with file, key, what was fou
       {"/kernels/kind", "guessed", "kernels.kind: expected fitted or borrowed, found \"guessed\""},
       {"/kernels/slowdowns/gemm", 0, "kernels.slowdowns.gemm: expected a number in 0.1..100, found 0"},
       {"/kernels/slowdowns/gemm", "fast", "kernels.slowdowns.gemm"},
-      {"/kernels/gpu_families", json::array(), "kernels.gpu_families: expected a list"},
-      {"/kernels/gpu_families", json{7}, "kernels.gpu_families: expected words of GPU names, found 7"},
+      {"/kernels/gpu_families", json::array(), "kernels.gpu_families: expected words of GPU names"},
+      {"/kernels/gpu_families", json{7},
+       "kernels.gpu_families: expected words of GPU names, such as [\"H100\"], found [7]"},
       {"/kernels/left_out/mean_abs_error", -1, "kernels.left_out.mean_abs_error"},
   };
   CHECK(FrameworkPreset::read(own_preset(), "mine.json").name == "mine");
