@@ -69,9 +69,10 @@ class Search {
   SearchResult run() {
     const std::atomic<bool>* const stop = options_.run.stop;
     if (options_.minutes > 0) {
-      time_.emplace(stop, options_.minutes);
+      time_.emplace(stop, options_.minutes, options_.clock);
       options_.run.stop = &time_->over();
-      if (options_.share.is_all()) until_compared_.emplace(stop, kUntilCompared * options_.minutes);
+      if (options_.share.is_all())
+        until_compared_.emplace(stop, kUntilCompared * options_.minutes, options_.clock);
     }
     try {
       price_layouts();
@@ -669,7 +670,8 @@ void Search::try_in_shares(std::vector<Point> points) {
     const std::size_t left = points.size() - i, count = std::min(threads, left);
     const auto first = points.begin() + static_cast<std::ptrdiff_t>(i);
     const TimeLimit share(&time_->over(),
-                          time_->minutes_left() * static_cast<double>(count) / static_cast<double>(left));
+                          time_->minutes_left() * static_cast<double>(count) / static_cast<double>(left),
+                          options_.clock);
     options_.run.stop = &share.over();
     try {
       try_batch({first, first + static_cast<std::ptrdiff_t>(count)}, 0);

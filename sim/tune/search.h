@@ -47,6 +47,7 @@
 
 #include "sim/study/share.h"
 #include "sim/tune/candidates.h"
+#include "sim/tune/time_limit.h"
 #include "sim/tune/trial.h"
 
 namespace equipoise {
@@ -67,6 +68,7 @@ struct SearchOptions {
   const KnownTrials* known = nullptr;  // trials of other searches
   bool only_known = false;             // tries nothing else
   double minutes = 0;                  // after which it ends with its best; 0: never
+  MinuteClock clock = steady_minutes;  // by which they pass
   RunStudyOptions run;                 // jobs: threads
   std::string name;                    // the study's, for messages
   // Called after each trial: candidates tried, of how many at most, the best seconds per token so far. Never

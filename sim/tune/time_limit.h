@@ -4,15 +4,24 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <thread>
+#include <utility>
 
 namespace equipoise {
+
+// Minutes since some moment. Only a test has another clock than the machine's.
+using MinuteClock = std::function<double()>;
+inline double steady_minutes() {
+  using Minutes = std::chrono::duration<double, std::ratio<60>>;
+  return Minutes(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 // Sets over() once `stop` is set (null: it never is) or the minutes have passed.
 class TimeLimit {
  public:
-  TimeLimit(const std::atomic<bool>* stop, double minutes)
-      : minutes_(minutes), thread_([this, stop] {
+  TimeLimit(const std::atomic<bool>* stop, double minutes, MinuteClock clock = steady_minutes)
+      : clock_(std::move(clock)), end_(clock_() + minutes), thread_([this, stop] {
           while (!ended_ && !over_) {
             if ((stop != nullptr && *stop) || minutes_left() <= 0) over_ = true;
             std::this_thread::sleep_for(std::chrono::milliseconds(over_ ? 0 : 20));
@@ -25,14 +34,11 @@ class TimeLimit {
   TimeLimit(const TimeLimit&) = delete;
   TimeLimit& operator=(const TimeLimit&) = delete;
   [[nodiscard]] const std::atomic<bool>& over() const { return over_; }
-  [[nodiscard]] double minutes_left() const {
-    const std::chrono::duration<double, std::ratio<60>> since = std::chrono::steady_clock::now() - begin_;
-    return std::max(0.0, minutes_ - since.count());
-  }
+  [[nodiscard]] double minutes_left() const { return std::max(0.0, end_ - clock_()); }
 
  private:
-  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
-  double minutes_;
+  MinuteClock clock_;
+  double end_;
   std::atomic<bool> over_ = false, ended_ = false;
   std::thread thread_;  // last, since it uses the others
 };

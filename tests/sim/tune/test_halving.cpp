@@ -6,6 +6,7 @@
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -167,17 +168,19 @@ TEST_CASE("a search that the user stops says which policies it has not come to")
   CHECK(found.not_compared == std::vector<std::string>{"plain-4d", "chunkflow"});
 }
 
-// Options of a search that waits, after so many trials, until a share of its minutes is over.
+// Options of a search of one minute. Its clock moves only after so many trials, to a share of that minute.
 SearchOptions waiting(std::map<std::int64_t, double> until) {
-  constexpr double kMinutes = 0.1;
+  constexpr auto kNoticed = std::chrono::milliseconds(300);  // the limit looks at the clock more often
+  const auto minutes = std::make_shared<std::atomic<double>>(0);
   SearchOptions options;
   options.budget = 48;
-  options.minutes = kMinutes;
-  options.progress = [until, begin = std::chrono::steady_clock::now()](std::int64_t tried, std::int64_t,
-                                                                       double) {
-    if (const auto wait = until.find(tried); wait != until.end())
-      std::this_thread::sleep_until(begin +
-                                    std::chrono::duration<double, std::ratio<60>>(wait->second * kMinutes));
+  options.minutes = 1;
+  options.clock = [minutes] { return minutes->load(); };
+  options.progress = [until, minutes, kNoticed](std::int64_t tried, std::int64_t, double) {
+    const auto now = until.find(tried);
+    if (now == until.end()) return;
+    *minutes = now->second;
+    std::this_thread::sleep_for(kNoticed);
   };
   return options;
 }
