@@ -321,7 +321,7 @@ void add_stage_exchange(Matrix& matrix) {
           c.policy = policy;
           c.schedule = "seq1f1b";
           c.exchange = true;
-          c.window = 1024;
+          c.window = 512;
           c.pipeline = pipeline;
           c.interleave = interleave;
           c.kv_heads = 1 << matrix.size() % 3;
