@@ -92,7 +92,7 @@ class DocumentAttention {
   [[nodiscard]] double growth() const { return (sliding_ < 1 ? 2.0 : 1.0) * std::log(2.0) / kPerOctave; }
 
  private:
-  // Of a mean layer, of which this share sees only a window.
+  // Seconds of a mean layer, of which this share sees only a window.
   [[nodiscard]] double of_layer(std::int64_t length, double share) const {
     double mean = 0;
     if (share < 1) mean += (1 - share) * of_reach(length, 0);

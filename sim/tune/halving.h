@@ -52,7 +52,7 @@ class Halving {
     Kind kind;
   };
 
-  // Of these that ran on the rung, fastest first.
+  // Those of `here` that ran on the rung and move on, fastest first.
   [[nodiscard]] std::vector<std::size_t> moving_on_of(const std::vector<std::size_t>& here,
                                                       std::size_t rung) const;
 

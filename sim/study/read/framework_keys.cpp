@@ -269,7 +269,7 @@ constexpr Key<Framework> kFrameworkKeys[] = {
     integer<&FrameworkOptions::expert_nodes>(
         "expert_nodes", 0, 1 << 20,
         "Most nodes that a token is routed to; 0: what the model's router leaves, any where it has no groups "
-        "of experts. Of no effect with expert_dispatcher alltoall, which sends every copy on its own")
+        "of experts. It has no effect with expert_dispatcher alltoall, which sends every copy on its own")
         .counted()
         .acting("with parallel.expert above 1", acts::exchanges_experts),
     number<&FrameworkOptions::dispatch_bytes>("dispatch_bytes", 0, 8,
