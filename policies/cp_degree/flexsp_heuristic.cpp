@@ -8,13 +8,14 @@
 //   4. The 4 best are refined: documents of the slowest group move or swap while that makes it faster, within
 //   a
 //      fixed number of evaluations.
-// Cost: O(layouts * groups + 100 * n * groups + evaluations). Nothing depends on the clock.
+// Cost: O(layouts * groups + 100 * n * log(groups) + evaluations). Nothing depends on the clock.
 #include <algorithm>
 #include <cassert>
 #include <functional>
 #include <limits>
 
 #include "policies/cp_degree/flexsp.h"
+#include "policies/least_loaded.h"
 
 namespace equipoise {
 namespace {
@@ -51,26 +52,48 @@ Candidates promising_layouts(const FlexspProblem& problem, std::span<const Group
   return candidates;
 }
 
-// The time of the slowest group of the greedy assignment; kNever if it is not below `give_up`.
+// The groups of one degree while the greedy search assigns documents.
+struct AlikeGroups {
+  std::size_t first;  // in the layout
+  int degree;
+  LeastLoaded<double> times;
+};
+
+std::vector<AlikeGroups> alike_groups(const GroupLayout& layout) {
+  std::vector<AlikeGroups> all;
+  for (std::size_t first = 0, end = 0; first < layout.size(); first = end) {
+    while (end < layout.size() && layout[end] == layout[first]) ++end;
+    all.push_back({first, layout[first], LeastLoaded<double>(end - first)});
+  }
+  return all;
+}
+
+// The time of the slowest group of the greedy assignment; kNever if it is not below `give_up`. Documents come
+// slowest first, so of equal groups the one that ends first with the next document is the one that ends first.
 double assign(const FlexspProblem& problem, const GroupLayout& layout, double give_up,
               std::vector<std::uint32_t>& group_of) {
   const LayoutView view(problem, layout);
   std::vector<GroupLoad> load(layout.size());
+  std::vector<AlikeGroups> alike = alike_groups(layout);
   double slowest = 0;
   group_of.resize(problem.documents());
   for (std::size_t i = 0; i < problem.documents(); ++i) {
-    std::size_t best = layout.size();
+    AlikeGroups* best = nullptr;
     double best_time = kNever;
-    for (std::size_t g = 0; g < layout.size() && layout[g] >= problem.least_degree[i]; ++g) {
+    for (AlikeGroups& groups : alike) {
+      if (groups.degree < problem.least_degree[i]) break;
+      const std::size_t g = groups.first + groups.times.least();
       const double time = view.with(load[g], view.time(g, i));
       if (time < best_time) {
         best_time = time;
-        best = g;
+        best = &groups;
       }
     }
-    if (best == layout.size()) return kNever;
-    load[best].add(view.time(best, i));
-    group_of[i] = static_cast<std::uint32_t>(best);
+    if (best == nullptr) return kNever;
+    const std::size_t least = best->times.least(), g = best->first + least;
+    load[g].add(view.time(g, i));
+    best->times.set(least, best_time);
+    group_of[i] = static_cast<std::uint32_t>(g);
     slowest = std::max(slowest, best_time);
     if (slowest >= give_up) return kNever;
   }
