@@ -266,7 +266,7 @@ bool LayoutBounds::next_takes_more(const Alike& alike, std::size_t level) const 
 }
 
 double LayoutBounds::least_area(Alike& alike, std::size_t degrees) const {
-  std::size_t kept = 0;      // those that take least for some document
+  std::size_t kept = 0;     // those that take least for some document
   std::size_t no_less = 0;  // the largest level up to which none takes less than the last one kept
   each_level(usable(degrees, alike.needed), [&](std::size_t level) {
     if (kept != 0 && level <= no_less) return;

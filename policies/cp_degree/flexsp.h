@@ -58,8 +58,8 @@ class LayoutBounds {
   };
   const Areas& areas_of(std::size_t degrees);
 
-  // Documents with the same least degree, 2^needed. A degree matters to them only where it takes less GPU time
-  // than the next smaller one of the set, and most never do. So few sets differ.
+  // Documents with the same least degree, 2^needed. A degree matters to them only where it takes less GPU
+  // time than the next smaller one of the set, and most never do. So few sets differ.
   struct Alike {
     std::size_t first = 0, end = 0;
     std::size_t needed = 0;
