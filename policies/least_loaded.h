@@ -57,20 +57,7 @@ class LeastLoaded {
 
   void add(std::size_t bin, Load amount) { set(bin, load(bin) + amount); }
 
-  // Adds without updating the tree. least() is valid only after replay().
-  void add_unplayed(std::size_t bin, Load amount) { load_[leaves_ + bin] += amount; }
-  void replay() {
-    for (std::size_t node = leaves_; node-- > 1;) {
-      const std::size_t child = 2 * node + (load_[2 * node + 1] < load_[2 * node] ? 1 : 0);
-      load_[node] = load_[child];
-      winner_[node] = winner_[child];
-    }
-  }
-
-  // A closed bin is never the least again, unless all are closed.
-  void close(std::size_t bin) { set(bin, std::numeric_limits<Load>::max()); }
-
- private:
+  // Gives a bin a load that is no sum.
   void set(std::size_t bin, Load value) {
     std::size_t node = leaves_ + bin;
     std::uint32_t winner = static_cast<std::uint32_t>(bin);
@@ -87,6 +74,20 @@ class LeastLoaded {
     }
   }
 
+  // Adds without updating the tree. least() is valid only after replay().
+  void add_unplayed(std::size_t bin, Load amount) { load_[leaves_ + bin] += amount; }
+  void replay() {
+    for (std::size_t node = leaves_; node-- > 1;) {
+      const std::size_t child = 2 * node + (load_[2 * node + 1] < load_[2 * node] ? 1 : 0);
+      load_[node] = load_[child];
+      winner_[node] = winner_[child];
+    }
+  }
+
+  // A closed bin is never the least again, unless all are closed.
+  void close(std::size_t bin) { set(bin, std::numeric_limits<Load>::max()); }
+
+ private:
   std::size_t bins_;
   std::size_t leaves_;
   // The load and the index of each node's winner. [1] is the root, [leaves_ + i] is bin i.

@@ -228,14 +228,59 @@ std::vector<GroupLayout> group_layouts(const CpGrid& grid) {
   return all;
 }
 
+static constexpr double kFitsNone = std::numeric_limits<double>::infinity();
+
+// The set's degrees that hold documents which need 2^needed ranks.
+static std::size_t usable(std::size_t degrees, std::size_t needed) {
+  return degrees >> needed << needed;
+}
+
+template <class Visit>
+static void each_level(std::size_t degrees, Visit&& visit) {
+  for (; degrees != 0; degrees &= degrees - 1) visit(static_cast<std::size_t>(std::countr_zero(degrees)));
+}
+
 LayoutBounds::LayoutBounds(const FlexspProblem& problem)
     : problem_(problem), areas_(std::size_t{1} << problem.times.size()) {
-  std::size_t first = 0;  // of the documents that need as much
   for (std::size_t i = 0; i < problem.documents(); ++i) {
-    if (problem.least_degree[i] != problem.least_degree[first]) first = i;
-    const auto exceeds = [&](const std::vector<double>& times) { return times[i] > times[first]; };
-    if (i == first || std::ranges::any_of(problem.times, exceeds)) slow_.push_back(i);
+    if (i == 0 || problem.least_degree[i] != problem.least_degree[i - 1])
+      alike_.push_back({i, i, exponent_of(problem.least_degree[i])});
+    Alike& alike = alike_.back();
+    alike.end = i + 1;
+    const auto exceeds = [&](const std::vector<double>& times) { return times[i] > times[alike.first]; };
+    if (i == alike.first || std::ranges::any_of(problem.times, exceeds)) slow_.push_back(i);
   }
+  for (Alike& alike : alike_)
+    for (std::size_t level = alike.needed; level + 1 < problem.times.size(); ++level)
+      if (next_takes_more(alike, level)) alike.next_takes_more |= std::size_t{1} << level;
+}
+
+double LayoutBounds::area(std::size_t level, std::size_t document) const {
+  return problem_.times[level][document] * static_cast<double>(std::size_t{1} << level);
+}
+
+bool LayoutBounds::next_takes_more(const Alike& alike, std::size_t level) const {
+  for (std::size_t i = alike.first; i < alike.end; ++i)
+    if (area(level + 1, i) < area(level, i)) return false;
+  return true;
+}
+
+double LayoutBounds::least_area(Alike& alike, std::size_t degrees) const {
+  std::size_t kept = 0;     // those that take least for some document
+  std::size_t no_less = 0;  // the largest level up to which none takes less than the last one kept
+  each_level(usable(degrees, alike.needed), [&](std::size_t level) {
+    if (kept != 0 && level <= no_less) return;
+    kept |= std::size_t{1} << level;
+    no_less = level + static_cast<std::size_t>(std::countr_one(alike.next_takes_more >> level));
+  });
+  const auto [known, is_new] = alike.least_area.try_emplace(kept, 0);
+  if (!is_new) return known->second;
+  for (std::size_t i = alike.first; i < alike.end; ++i) {
+    double least = kFitsNone;
+    each_level(kept, [&](std::size_t level) { least = std::min(least, area(level, i)); });
+    known->second += least;
+  }
+  return known->second;
 }
 
 const LayoutBounds::Areas& LayoutBounds::areas_of(std::size_t degrees) {
@@ -243,39 +288,18 @@ const LayoutBounds::Areas& LayoutBounds::areas_of(std::size_t degrees) {
   if (!areas.from_level.empty()) return areas;
   const std::size_t levels = problem_.times.size();
   areas.from_level.assign(levels, 0);
-  struct Degree {
-    std::size_t level;
-    const double* times;
-    double gpus;
-  };
-  std::vector<Degree> own;  // largest first
-  for (std::size_t k = levels; k-- > 0;)
-    if ((degrees >> k & 1) != 0)
-      own.push_back({k, problem_.times[k].data(), static_cast<double>(std::size_t{1} << k)});
-  constexpr double kFitsNone = std::numeric_limits<double>::infinity();
-  const auto usable = [&](std::size_t needed) {
-    const auto less = std::ranges::find_if(own, [&](const Degree& degree) { return degree.level < needed; });
-    return std::span<const Degree>(own).first(static_cast<std::size_t>(less - own.begin()));
-  };
   for (const std::size_t i : slow_) {
     double time = kFitsNone;
-    for (const Degree& degree : usable(exponent_of(problem_.least_degree[i])))
-      time = std::min(time, degree.times[i]);
+    each_level(usable(degrees, exponent_of(problem_.least_degree[i])),
+               [&](std::size_t level) { time = std::min(time, problem_.times[level][i]); });
     areas.slowest_document = std::max(areas.slowest_document, time);
   }
   double sum = 0;
   // Documents come longest first, so those that need some degree come before all that need less, and the sum
   // up to the last of them is theirs.
-  for (std::size_t i = 0; i < problem_.documents();) {
-    const int least = problem_.least_degree[i];
-    const std::size_t needed = exponent_of(least);
-    const std::span<const Degree> fitting = usable(needed);
-    for (; i < problem_.documents() && problem_.least_degree[i] == least; ++i) {
-      double area = kFitsNone;
-      for (const Degree& degree : fitting) area = std::min(area, degree.times[i] * degree.gpus);
-      sum += area;
-    }
-    for (std::size_t k = 0; k <= std::min(needed, levels - 1); ++k) areas.from_level[k] = sum;
+  for (Alike& alike : alike_) {
+    sum += least_area(alike, degrees);
+    for (std::size_t k = 0; k <= std::min(alike.needed, levels - 1); ++k) areas.from_level[k] = sum;
   }
   return areas;
 }

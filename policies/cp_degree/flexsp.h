@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <vector>
 
@@ -44,8 +45,8 @@ class LayoutBounds {
  public:
   explicit LayoutBounds(const FlexspProblem& problem);
 
-  // Takes O(documents * degrees) for a new set of degrees, then O(groups). Infinite if a document fits no
-  // group.
+  // Takes O(documents) for a set of degrees that no other has priced, then O(groups). Infinite if a document
+  // fits no group.
   double of(const GroupLayout& layout);
 
  private:
@@ -57,7 +58,20 @@ class LayoutBounds {
   };
   const Areas& areas_of(std::size_t degrees);
 
+  // Documents with the same least degree, 2^needed. A degree matters to them only where it takes less GPU
+  // time than the next smaller one of the set, and most never do. So few sets differ.
+  struct Alike {
+    std::size_t first = 0, end = 0;
+    std::size_t needed = 0;
+    std::size_t next_takes_more = 0;  // bit k: all of them take no less GPU time at 2^(k+1) than at 2^k
+    std::map<std::size_t, double> least_area = {};  // of all of them, by the degrees that matter
+  };
+  [[nodiscard]] double area(std::size_t level, std::size_t document) const;
+  [[nodiscard]] bool next_takes_more(const Alike& alike, std::size_t level) const;
+  double least_area(Alike& alike, std::size_t degrees) const;
+
   const FlexspProblem& problem_;
+  std::vector<Alike> alike_;  // longest first
   // Candidates for the slowest document. Of those with the same least degree: the first, and those that are
   // slower than it at some degree.
   std::vector<std::size_t> slow_;

@@ -19,11 +19,12 @@
 // work, which only changes which document comes next when the longest finds no place; here the next degree
 // does. Ties go to the lowest index. On a grid that is no power of two the whole grid is also a degree, for a
 // document that no smaller one holds and for a round's only group. GPUs that no group can use idle. Cost: O(n
-// * groups) per round and a few rounds in practice.
+// * log(groups)) per round and a few rounds in practice.
 #include <algorithm>
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -45,21 +46,20 @@ class HybridRound {
 
   // Returns false where no GPUs of this degree are free and no group has it.
   bool place(std::uint32_t document, int degree) {
-    const bool opens = free_gpus() >= degree;  // a new group has no load, so it is never worse
-    const std::size_t g = opens ? groups_.size() : least_loaded(degree);
-    if (opens) {
+    if (free_gpus() >= degree) {  // a new group has no load, so it is never worse
       groups_.push_back({degree, {}});
       sum_.push_back(0);
       largest_.push_back(0);
       load_.push_back(0);
       used_ += degree;
+      add(document, groups_.size() - 1);
+      return true;
     }
-    if (g == groups_.size()) return false;
-    groups_[g].documents.push_back(document);
-    sum_[g] += cost(document, degree);
-    largest_[g] = std::max(largest_[g], cost(document, degree));
-    load_[g] = grid_.lane_time(sum_[g], largest_[g]);
-    most_ = std::max(most_, load_[g]);
+    Alike& alike = alike_to(degree);
+    if (alike.groups.empty()) return false;
+    const std::size_t least = alike.loads.least(), g = alike.groups[least];
+    add(document, g);
+    alike.loads.set(least, load_[g]);
     return true;
   }
 
@@ -100,11 +100,30 @@ class HybridRound {
   [[nodiscard]] const std::vector<CpGroup>& groups() const { return groups_; }
 
  private:
-  [[nodiscard]] std::size_t least_loaded(int degree) const {
-    std::size_t best = groups_.size();
+  // The groups of one degree, once no more of them can open.
+  struct Alike {
+    std::vector<std::size_t> groups;
+    LeastLoaded<double> loads;
+  };
+
+  Alike& alike_to(int degree) {
+    const auto known = alike_.find(degree);
+    if (known != alike_.end()) return known->second;
+    std::vector<std::size_t> groups;
     for (std::size_t g = 0; g < groups_.size(); ++g)
-      if (groups_[g].degree == degree && (best == groups_.size() || load_[g] < load_[best])) best = g;
-    return best;
+      if (groups_[g].degree == degree) groups.push_back(g);
+    LeastLoaded<double> loads(groups.size());
+    for (std::size_t i = 0; i < groups.size(); ++i) loads.set(i, load_[groups[i]]);
+    return alike_.emplace(degree, Alike{std::move(groups), std::move(loads)}).first->second;
+  }
+
+  void add(std::uint32_t document, std::size_t g) {
+    const double own = cost(document, groups_[g].degree);
+    groups_[g].documents.push_back(document);
+    sum_[g] += own;
+    largest_[g] = std::max(largest_[g], own);
+    load_[g] = grid_.lane_time(sum_[g], largest_[g]);
+    most_ = std::max(most_, load_[g]);
   }
 
   // A document's work on each of its ranks, in pairs of tokens.
@@ -140,6 +159,7 @@ class HybridRound {
   std::vector<double> sum_;
   std::vector<double> largest_;
   std::vector<double> load_;
+  std::map<int, Alike> alike_;  // by degree
   double most_ = 0;           // load of all groups
   std::size_t lightest_ = 0;  // a group that balanced() found too light
   int used_ = 0;

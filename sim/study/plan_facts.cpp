@@ -53,8 +53,9 @@ void PlanFacts::add_lane(const Lane& lane, const PolicyRun& run) {
 }
 
 void PlanFacts::add_padded(const MicroBatch& m, int context, const PolicyRun& run) {
+  if (!fills_documents(run, context)) return;
   const std::int64_t most = limit_of(m, context, run);
-  if (!fills_documents(run, context) || most == 0) return;
+  if (most == 0) return;
   const std::int64_t multiple = 2 * std::int64_t{context};
   const std::int64_t tokens =
       sum_of(m.slices, [&](const Slice& slice) { return rounded_up(slice.tokens(), multiple); });
