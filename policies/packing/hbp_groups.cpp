@@ -381,7 +381,25 @@ std::optional<Note> no_hbp_group(const PackOptions& options, const PlanPrices& p
   return Note{"no_pack_length_fits", "", {}};
 }
 
+// The longest candidate that fits, unpriced, where a document is longer still and make_plan refuses it.
+static std::optional<Group> group_that_refuses(const PackingProblem& problem, const PlanPrices& prices) {
+  if (problem.options.oversize != Oversize::error) return {};
+  Group longest;
+  for (const std::int64_t length : candidate_lengths(problem.options))
+    for (const int degree : hbp_degrees(problem.options))
+      if (const int layers = prices.layers(length, degree); layers >= 0 && length > longest.length)
+        longest = {length, degree, layers};
+  for (const GlobalBatch& batch : problem.batches)
+    for (const Slice& slice : batch.slices)
+      if (slice.tokens() > longest.length) return longest;
+  return {};
+}
+
 Notes find_hbp_groups(const PackingProblem& problem, const PlanPrices& prices, PackOptions& found) {
+  if (const std::optional<Group> longest = group_that_refuses(problem, prices)) {
+    found.groups = {*longest};
+    return {};
+  }
   const std::vector<std::int64_t> lengths = candidate_lengths(problem.options);
   GroupSearch search = search_hbp_groups(problem, lengths, {prices.layers, prices.seconds_that_fit});
   Notes notes;

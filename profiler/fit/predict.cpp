@@ -11,6 +11,7 @@
 #include "profiler/profile/collective.h"
 #include "profiler/profile/cpu_forms.h"
 #include "profiler/profile/dense_kernels.h"
+#include "traces/json_object.h"
 
 namespace equipoise {
 namespace {
@@ -88,6 +89,8 @@ class RowPredictor {
       return made;
     }
     const json& fitted = kernel[sample->pass];
+    made.unable = beyond_range(fitted, name, *sample);
+    if (!made.unable.empty()) return made;
     const AttentionParameters fit = attention_parameters(fitted, profile_.origin());
     const DocumentMask apart = document_mask(fitted, profile_.origin());
     double log_seconds = 0;
@@ -104,6 +107,22 @@ class RowPredictor {
     made.group = label(sample->labels, "gpu") + ", " + label(sample->labels, "kernel") + ", " +
                  (dtype.empty() ? "dtype not stated" : dtype) + ", " + sample->pass + " [" + name + "]";
     return made;
+  }
+
+  // Which of the call's sizes is beyond what the table is trusted for, and what is allowed; else nothing.
+  [[nodiscard]] std::string beyond_range(const json& fitted, const std::string& kernel,
+                                         const AttentionSample& sample) const {
+    const std::pair<const char*, double> sizes[] = {{"keys", static_cast<double>(sample.most_keys)},
+                                                    {"queries", static_cast<double>(sample.least_queries)},
+                                                    {"head_dim", sample.heads.head_dim},
+                                                    {"query_heads", sample.heads.query_heads}};
+    for (const auto& [size, found] : sizes) {
+      const Interval allowed = validity_of(fitted, size, profile_.origin()).allowed;
+      if (allowed.holds(found)) continue;
+      return concatenated(size, ": expected ", short_number(allowed.low), " to ", short_number(allowed.high),
+                          " by kernel ", kernel, ", found ", short_number(found));
+    }
+    return "";
   }
 
   RowPrediction gemm(const CsvTable& table, std::size_t index) {

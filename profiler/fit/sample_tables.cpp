@@ -226,18 +226,29 @@ std::int64_t noted(std::string_view notes, std::string_view name) {
   return number > 0 && static_cast<double>(number) <= kMostCount ? number : 0;
 }
 
+// How the documents of a call lie, as public tables say it.
+constexpr std::string_view kDrawnDocuments = "packed documents", kListedDocuments = "documents of ";
+constexpr std::string_view kLayouts[] = {"batched", "varlen", kListedDocuments, kDrawnDocuments};
+
 // Reads the lengths of a packed call from "documents of 300;20;4000". Throws UserError if one is no length.
 std::vector<std::int64_t> listed_documents(std::string_view layout) {
-  constexpr std::string_view kListed = "documents of ";
   std::vector<std::int64_t> lengths;
-  if (layout.rfind(kListed, 0) != 0) return lengths;
-  std::istringstream in{std::string(layout.substr(kListed.size()))};
+  if (!layout.starts_with(kListedDocuments)) return lengths;
+  std::istringstream in{std::string(layout.substr(kListedDocuments.size()))};
   for (std::string one; std::getline(in, one, ';');) {
     lengths.push_back(std::strtoll(one.c_str(), nullptr, 10));
     if (lengths.back() < 1 || static_cast<double>(lengths.back()) > kMostCount)
       throw UserError("layout: expected documents of lengths from 1 to 2^31 - 1, found '", one, "'");
   }
   return lengths;
+}
+
+// Why the layout is none of these; empty if it is one, or not stated.
+std::string unknown_layout(std::string_view layout) {
+  const auto begins = [&](std::string_view known) { return layout.starts_with(known); };
+  if (layout.empty() || std::ranges::any_of(kLayouts, begins)) return "";
+  return concatenated("layout: expected one that begins with \"", all_joined(kLayouts, "\", \""),
+                      "\", found \"", layout, '"');
 }
 
 // Reads a mask of public tables in any case of letters. Nothing if the cell names another mask, or none.
@@ -300,7 +311,7 @@ RowDocuments documents_of(const CsvTable& table, std::size_t row, std::int64_t q
   documents.keys = keys;
   documents.count = static_cast<std::int64_t>(count_cell(
       table, row, "batch", static_cast<double>(std::max<std::int64_t>(1, kChartTokens / queries))));
-  documents.drawn = layout.find("packed documents") != std::string_view::npos;
+  documents.drawn = layout.starts_with(kDrawnDocuments);
   documents.listed = listed_documents(layout);
   const std::string where = table.path() + ":" + std::to_string(table.line(row));
   if (static_cast<double>(documents.count) * static_cast<double>(std::max(queries, keys)) > kMostCount)
@@ -333,6 +344,8 @@ std::optional<AttentionSample> attention_row(const CsvTable& table, std::size_t 
     reason = concatenated("n_kv_heads ", heads.kv_heads, " does not divide n_q_heads ", heads.query_heads);
     return std::nullopt;
   }
+  reason = unknown_layout(table.text(row, "layout"));
+  if (!reason.empty()) return std::nullopt;
   const std::optional<bool> causal = is_causal(table.text(row, "mask"));
   if (!causal) {
     const std::string mask(table.text(row, "mask"));

@@ -97,9 +97,10 @@ SummaryHashes hashes_of_summary(json summary) {
   SummaryHashes hashes{json::object(), ""};
   for (json& row : summary.at("policies")) {
     row.erase("measured");
-    hashes.rows[row.at("label").get<std::string>()] = sha256(row.dump());
+    json label = row.at("label");
+    hashes.rows[label.get<std::string>()] = sha256(row.dump());
+    row = std::move(label);  // the rest has the rows' order
   }
-  summary.erase("policies");
   if (const auto receipt = summary.find("receipt"); receipt != summary.end()) receipt->erase("written");
   hashes.rest = sha256(summary.dump());
   return hashes;

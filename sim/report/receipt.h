@@ -35,7 +35,7 @@ void add_hashes_of_files(const nlohmann::json& named, const std::string& folder,
 std::string hash_of_row(const nlohmann::json& row);
 std::string hash_of_row(const PolicyResult& row);
 // Hashes of all that summary.json says and nobody measured: of each row by its label, and of the rest, in
-// which the receipt itself is. Throws json::exception where it is no summary.
+// which the order of the rows and the receipt itself are. Throws json::exception where it is no summary.
 struct SummaryHashes {
   nlohmann::json rows;
   std::string rest;

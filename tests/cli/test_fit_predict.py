@@ -154,13 +154,17 @@ class PredictCommand(Case):
         elementwise = "gpu,op,pass,backend,rows,cols,dtype,time_ms\n"
         collective = "op,gpu,n_gpus,n_nodes,gpus_per_node,size_bytes,time_us\n"
         cases = [
-            (attention, "H,K,{dtype},fwd,{mask},batched,1,{q},{k},8,{heads},128,1",
+            (attention, "H,K,{dtype},fwd,{mask},{layout},1,{q},{k},8,{heads},{dim},1",
              [({}, ""), ({"mask": "Causal"}, ""), ({"mask": "full", "k": 64}, ""), ({"k": 4096}, ""), ({"k": 64}, "fewer keys"),
               ({"mask": "diag"}, "mask neither"), ({"mask": "non-causal"}, "mask neither"), ({"mask": ""}, "mask not stated"),
               ({"heads": 2}, ""), ({"heads": 3}, "3 does not divide n_q_heads 8"), ({"heads": 16}, "16 does not divide"),
               ({"dtype": "torch.bfloat16"}, ""), ({"dtype": "FP16"}, ""),
-              ({"dtype": "int3"}, "this dtype"), ({"dtype": "fp8"}, "this dtype")],
-             {"dtype": "bf16", "mask": "causal", "q": 512, "k": 512, "heads": 8}),
+              ({"dtype": "int3"}, "this dtype"), ({"dtype": "fp8"}, "this dtype"),
+              ({"layout": "batched; one sequence"}, ""), ({"layout": "varlen: 4 equal documents"}, ""), ({"layout": ""}, ""),
+              ({"layout": "documents of 300;212"}, ""), ({"layout": "ragged"}, '"batched", "varlen", "documents of ", "packed documents", found "ragged"'),
+              ({"dim": 256}, ""), ({"dim": 100000}, "head_dim: expected 16 to 256"), ({"dim": 8}, "head_dim: expected 16 to 256"),
+              ({"q": 512, "k": 2**23}, "keys: expected 1 to")],
+             {"dtype": "bf16", "mask": "causal", "layout": "batched", "q": 512, "k": 512, "heads": 8, "dim": 128}),
             (gemm, "H,linear,512,4096,4096,{dtype},{kernel},{groups},{next},{next_k},1",
              [({}, ""), ({"groups": 0, "next": 0, "next_k": 0}, ""), ({"dtype": "float32"}, "this dtype"),
               ({"dtype": "int3"}, "this dtype"), ({"groups": 16}, "this kernel"), ({"next": 64, "next_k": 64}, "this kernel"),

@@ -32,6 +32,9 @@ class Verify(Case):
         whole["policies"][1]["metrics"]["step_seconds"] *= 0.9
         forged = self.write("forged.json", whole)
         self.assertEqual(self.found(forged)[0], {"wlb: as it was written"})
+        swapped = json.loads(summary.read_text())
+        swapped["policies"].reverse()
+        self.assertEqual(self.found(self.write("swapped.json", swapped))[0], {"what it says of the study, as it was written"})
         trace.write_text(trace.read_text().replace("1037", "9999", 1))
         wrong, _ = self.found(summary)
         self.assertEqual(wrong, {"documents, as it is now", "plain-4d: run again", "wlb: run again"})

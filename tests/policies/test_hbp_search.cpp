@@ -95,6 +95,24 @@ std::vector<GlobalBatch> mixed_documents(std::uint64_t seed) {
 
 }  // namespace
 
+TEST_CASE("a document that no length holds is refused before any plan is priced") {
+  int priced = 0;
+  PlanPrices prices;
+  prices.layers = [](std::int64_t length, int degree) { return length <= 256 * degree ? 0 : -1; };
+  prices.seconds_that_fit = [&](const Plan&) { return ++priced; };
+  const QuadraticWorkload cost;
+  PackOptions options = eight_gpus();
+  const std::vector<GlobalBatch> batches = document_batches({{60, 1025, 30}});
+  find_hbp_groups({batches, options, cost}, prices, options);
+  CHECK(priced == 0);
+  CHECK_THROWS_WITH_AS(make_plan(packing_policy("hbp"), {batches, options, cost}),
+                       doctest::Contains("1025 tokens, policy hbp places at most 1024"), UserError);
+  options.groups.clear();
+  options.oversize = Oversize::split;  // then it has work
+  find_hbp_groups({batches, options, cost}, prices, options);
+  CHECK(priced > 0);
+}
+
 TEST_CASE("costly exchanges: short documents run without CP, the longest where they fit") {
   // A rank holds 256 tokens, 1,024 with every layer checkpointed. CP costs as much per token as its linear
   // work, so no document that fits a rank without checkpointing should be spread.
