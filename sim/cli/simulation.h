@@ -16,6 +16,7 @@ struct SimulationOptions {
   double max_memory_GB = 0;  // default_memory_limit() if 0
   Format format = Format::table;
   bool quiet = false;
+  bool wide = false;  // tables have all columns, in commands whose first output is a screen
 };
 
 // The study that a command runs. Throws UserError if its layout is impossible.

@@ -37,8 +37,7 @@ struct StudyOptions : SimulationOptions {
   bool chakra = false;         // with out, op fidelity: Chakra execution traces of every policy's first step
   bool ignore_memory = false;  // also times rows that do not fit in memory, and marks them
   std::optional<double> max_delay;  // instead of the study's
-  std::string tokens;          // tokens of the job whose time and price are printed: 2T; none if empty
-  bool wide = false;           // all columns
+  std::string tokens;               // tokens of the job whose time and price are printed: 2T; none if empty
   bool notes = false;          // all notes, not only the warnings
   bool verify = false;         // checks plans, times and sums once more
   std::string version;         // the program's, for the receipt
