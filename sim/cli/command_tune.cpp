@@ -313,15 +313,23 @@ bool ends(const std::function<void()>& part) {
   }
 }
 
-// Announces what runs after the search, if that takes its time.
-void say_what_follows(const Places& places, bool asks_what_if, bool interrupted, std::ostream& log) {
+// Announces what runs after the search, since that takes its time even where --minutes has ended the search.
+void say_what_follows(const TuneJob& job, const Places& places, bool asks_what_if, bool interrupted,
+                      std::ostream& log) {
+  std::vector<std::string> parts;
+  if (!places.ranking.empty()) {
+    const Place& first = places.ranking.front();
+    const std::size_t own = best_json(job.candidates, first.point, first.alike).at("policies").size() - 1;
+    if (own > 0)
+      parts.push_back("the study's " + counted(own, "row") +
+                      " in full on the best layout, since best.json has them");
+  }
   const auto again = std::ranges::count(places.ranking, nullptr, &Place::row) +
                      std::ranges::count(places.faster, nullptr, &Place::row);
-  std::vector<std::string> parts;
   if (again > 0) parts.push_back(counted(again, "row") + " that only the journal tells of");
   if (asks_what_if) parts.push_back(concatenated("what ifs, up to ", kMostWhatIfs, " candidates in full"));
   if (!parts.empty())
-    log << "after the search: " << all_joined(parts)
+    log << "after the search: " << all_joined(parts, "; ")
         << (interrupted ? "; Ctrl-C again ends that at once\n" : "\n");
 }
 
@@ -341,7 +349,7 @@ int report_search(TuneJob& job, const SearchResult& found, const Outputs& output
   TuneReport report{job.candidates, job.space, options, found,   baseline,
                     places,         ranking,   faster,  what_if, true};
   if (!folder.empty()) write_results(folder, report);
-  if (!outputs.how.quiet) say_what_follows(places, asks_what_if, found.interrupted, log);
+  if (!outputs.how.quiet) say_what_follows(job, places, asks_what_if, found.interrupted, log);
   const ProgressLine line(log, !outputs.how.quiet);
   std::mutex writing;
   options.show = [&](const std::string& what) {

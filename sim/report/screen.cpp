@@ -116,7 +116,10 @@ std::size_t width_from(const ComparisonTable& table, std::size_t first) {
   return width;
 }
 
-std::string fitted_text(ComparisonTable table, std::size_t names, std::size_t width) {
+std::string fitted_text(ComparisonTable table, std::size_t names, std::size_t width,
+                        std::span<const std::string_view> expendable) {
+  for (const std::string_view title : expendable)
+    if (width_from(table, 0) - 2 > width) drop_column(table, title);
   for (std::size_t whole = width_from(table, 0) - 2; whole > width; whole = width_from(table, 0) - 2) {
     std::size_t longest = 0;
     for (std::size_t c = 1; c < names; ++c)
@@ -129,6 +132,23 @@ std::string fitted_text(ComparisonTable table, std::size_t names, std::size_t wi
   for (std::size_t c = 1; c < names; ++c) text.align_left(c);
   for (auto& row : table.rows) text.add(std::move(row));
   return text.text();
+}
+
+std::string folded(const std::string& text, std::size_t width) {
+  std::string all;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string line = text.substr(begin, end - begin);
+    begin = end + 1;
+    const std::size_t gap = line.rfind("  "), last = gap == std::string::npos ? 0 : gap + 2;
+    const std::size_t indent = columns_of(line.substr(0, last)) < width / 2 ? last : 0;
+    const std::vector<std::string> lines =
+        columns_of(line) <= width ? std::vector<std::string>{line.substr(indent)}
+                                  : wrapped(words_of(line.substr(indent), width - indent), width - indent);
+    for (std::size_t i = 0; i < lines.size(); ++i)
+      all += (i == 0 ? line.substr(0, indent) : std::string(indent, ' ')) + lines[i] + '\n';
+  }
+  return all;
 }
 
 std::string clipped(const std::string& text, std::size_t width) {

@@ -32,9 +32,15 @@ void keep_informative(ComparisonTable& table);
 void drop_column(ComparisonTable& table, std::string_view title);
 // The columns of the terminal that all cells from column `first` on take.
 std::size_t width_from(const ComparisonTable& table, std::size_t first);
-// The table as text. Its first `names` columns are aligned left, and are clipped where they have no room.
-std::string fitted_text(ComparisonTable table, std::size_t names, std::size_t width);
+// The table as text. Its first `names` columns are aligned left. Where it has no room the expendable columns
+// go, one after the other, and then the names are clipped.
+std::string fitted_text(ComparisonTable table, std::size_t names, std::size_t width,
+                        std::span<const std::string_view> expendable = {});
 
+inline constexpr std::string_view kExpendable[] = {"MFU %"};  // where labels are long
+// The text with longer lines folded at words. The rest of a line begins where its last column does, which two
+// spaces precede.
+std::string folded(const std::string& text, std::size_t width);
 // At most so many columns of the terminal; "..." replaces what is cut.
 std::string clipped(const std::string& text, std::size_t width);
 // Quotes a word for a shell, unless no letter in it is special.

@@ -71,8 +71,7 @@ std::string table_text(Selection chosen, std::size_t width) {
   table.header.insert(table.header.begin(), "case");
   table.header.insert(table.header.begin() + 2, "GPUs");
   keep_informative(table);
-  if (width_from(table, 0) - 2 > width) drop_column(table, "MFU %");
-  return fitted_text(std::move(table), 2, width);
+  return fitted_text(std::move(table), 2, width, kExpendable);
 }
 
 // The case with the most tokens/s/GPU of those that the framework runs as a study, and a search over its

@@ -73,17 +73,6 @@ std::string what_if_text(const WhatIf& what) {
   return text + what.rival + " is faster, " + fixed(1 / ahead, 3) + "x.\n";
 }
 
-// Says how many places did not run in full.
-std::string left_text(const TuneReport& report) {
-  std::string text;
-  const std::vector<Place>& places = report.places.ranking;
-  for (std::size_t i = report.ranking.size(); report.cut_short && i < places.size(); ++i)
-    text += std::to_string(i + 1) + " by the search: " + found_text(report, places[i]) + ".\n";
-  for (std::size_t i = report.faster.size(); report.cut_short && i < report.places.faster.size(); ++i)
-    text += "faster, but passed over, by the search: " + found_text(report, report.places.faster[i]) + ".\n";
-  return text;
-}
-
 TextTable ranking_table(const TuneReport& report) {
   TextTable table({"#", "policy", "layout", "recompute", "tokens/s/GPU", "step s", "tokens/step",
                    "speed-up (95 %)", "MFU %", "bubble %", "delay (max)", "mem. free GiB", "runs in"});
@@ -203,6 +192,16 @@ std::string what_ifs_text(const TuneReport& report) {
   std::string text = report.what_if.empty() ? "" : "What if the winner is run on something else:\n";
   for (const WhatIf& what : report.what_if) text += "  " + what_if_text(what);
   if (report.what_if_over) text += "What ifs are not all run: they have a quarter of --minutes.\n";
+  return text;
+}
+
+std::string left_text(const TuneReport& report) {
+  std::string text;
+  const std::vector<Place>& places = report.places.ranking;
+  for (std::size_t i = report.ranking.size(); report.cut_short && i < places.size(); ++i)
+    text += std::to_string(i + 1) + " by the search: " + found_text(report, places[i]) + ".\n";
+  for (std::size_t i = report.faster.size(); report.cut_short && i < report.places.faster.size(); ++i)
+    text += "faster, but passed over, by the search: " + found_text(report, report.places.faster[i]) + ".\n";
   return text;
 }
 

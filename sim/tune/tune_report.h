@@ -43,6 +43,8 @@ std::string baseline_text(const Baseline& baseline);       // what speed-ups are
 std::string without_flag_text(const NoCandidates& none);
 // A line for each what-if question; empty without any.
 std::string what_ifs_text(const TuneReport& report);
+// Places that did not run in full, a line each; empty if all did.
+std::string left_text(const TuneReport& report);
 std::string label_of(const RankedRow& ranked);  // "wlb-llm and 1 alike"
 
 // What the study's own rows changed on the best layout (own_rows.h); may be empty.

@@ -53,8 +53,7 @@ std::string table_text(ComparisonTable table, bool one_layout, std::size_t width
   if (one_layout) drop_column(table, "on");
   keep_informative(table);
   std::ranges::replace(table.header, "mean delay", "delay");  // since labels are long here
-  if (width_from(table, 0) - 2 > width) drop_column(table, "MFU %");
-  return fitted_text(std::move(table), 2, width);
+  return fitted_text(std::move(table), 2, width, kExpendable);
 }
 
 // What may change a decision, without the full stop at its end.
@@ -130,7 +129,7 @@ std::string tune_screen(const TuneReport& report, const TuneScreenContext& typed
     }
     return clipped(about_text(report) + ", simulated", typed.width) + '\n' +
            table_text(std::move(table), layouts.texts.size() == 1, typed.width) + below.text() +
-           what_ifs_text(report);
+           folded(left_text(report) + what_ifs_text(report), typed.width);
   }
 }
 

@@ -116,6 +116,13 @@ class Tune(Case):
         for command in re.findall(r"equipoise (.*)", text.split("\nNext ")[1]):
             self.ok(*command.replace("results", str(self.folder / "results")).split())
 
+    def test_the_default_space_is_of_the_framework(self):
+        for framework, pipelines, chunks in (("fsdp", {1}, {1}), ("deepspeed", {1, 2, 4, 8}, {1}), ("megatron", {1, 2, 4, 8}, {1, 2, 4})):
+            study = self.write("study.json", dict(STUDY, framework=framework))
+            space = json.loads(self.ok("tune", study, "--budget", "4", "--format", "json", "--quiet"))["space"]
+            values = [space[key] if isinstance(space[key], list) else [space[key]] for key in ("parallel.pipeline", "parallel.virtual_pipeline")]
+            self.assertEqual(list(map(set, values)), [pipelines, chunks], framework)
+
     def test_the_default_space_is_printed(self):
         study = self.write("study.json", STUDY)
         result = subprocess.run([PROGRAM, "tune", str(study), "--budget", "20", "--wide"], capture_output=True, text=True, timeout=120, check=True)
@@ -447,7 +454,8 @@ class Tune(Case):
         process.send_signal(signal.SIGINT)
         text, errors = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 130, errors)
-        self.assertIn("after the search: what ifs, up to 36 candidates in full\n", errors)
+        own = "after the search: the study's 2 rows in full on the best layout, since best.json has them"
+        self.assertIn(f"{own}; what ifs, up to 36 candidates in full\n", errors)
         found = json.loads((out / "tune.json").read_text())
         self.assertTrue(before["interrupted"] and found["interrupted"] and found["complete"])
         self.assertEqual(len(found["tried"]), 2)
@@ -455,9 +463,9 @@ class Tune(Case):
         self.assertEqual(json.loads((out / "best.json").read_text())["baseline"], "plain-4d")
         self.assertIn("What follows the search was ended early; --resume after tune runs it.", text)
         self.assertEqual(text.count(" by the search: "), 2 - len(found["ranking"]) - len(found["faster"]))
-        self.assertNotIn("after the search: ", run("tune", study, "--space", space, "--out", self.folder / "no-what-if").stderr)
+        self.assertIn(f"{own}\n", run("tune", study, "--space", space, "--out", self.folder / "no-what-if").stderr)
         again = run("tune", study, "--space", space, "--out", out, "--resume")
-        self.assertIn("after the search: 2 rows that only the journal tells of\n", again.stderr)
+        self.assertIn(f"{own}; 2 rows that only the journal tells of\n", again.stderr)
         self.assertFalse(json.loads((out / "tune.json").read_text())["interrupted"])
 
     def test_a_node_that_is_not_full_is_noted(self):
