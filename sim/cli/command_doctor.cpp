@@ -17,6 +17,7 @@
 #include "sim/execution/launch.h"
 #include "sim/limits/memory_limit.h"
 #include "sim/metrics/metrics.h"
+#include "sim/report/screen.h"
 #include "sim/report/sha256.h"
 #include "sim/report/study_table.h"
 #include "sim/report/words/words.h"
@@ -160,12 +161,13 @@ int run_doctor_command(Format format, std::string_view version, std::ostream& ou
   const std::vector<Finding> all = findings(version);
   nlohmann::ordered_json list = nlohmann::json::array();
   TextTable table({"what", "state", "found"});
+  for (const std::size_t left : {1U, 2U}) table.align_left(left);
   for (const Finding& finding : all) {
     list.push_back(
         {{"what", finding.what}, {"state", kStateNames[finding.state]}, {"found", printable(finding.text)}});
     table.add({finding.what, kStateNames[finding.state], printable(finding.text)});
   }
-  out << (format == Format::json ? list.dump(2) + "\n" : table.text());
+  out << (format == Format::json ? list.dump(2) + "\n" : folded(table.text(), screen_width()));
   return std::ranges::any_of(all, [](const Finding& f) { return f.state == Finding::bad; }) ? 1 : 0;
 }
 

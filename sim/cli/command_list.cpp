@@ -13,6 +13,7 @@
 #include "profiler/profile/profile.h"
 #include "sim/cli/command_profiles.h"
 #include "sim/framework/framework.h"
+#include "sim/report/screen.h"
 #include "sim/report/words/words.h"
 #include "sim/schedule/schedule.h"
 #include "sim/study/read/plan_file.h"
@@ -165,8 +166,10 @@ void run_list_command(const std::string& what, Format format, std::ostream& out)
     if (format == Format::csv)
       out << r.name << ',' << r.kind << ",\"" << r.from << "\",\"" << r.summary << "\"\n";
     else
-      out << r.name << std::string(name_width - r.name.size() + 2, ' ') << r.kind
-          << std::string(kind_width - r.kind.size() + 2, ' ') << r.summary << " [" << r.from << "]\n";
+      out << folded(
+          concatenated(r.name, std::string(name_width - r.name.size() + 2, ' '), r.kind,
+                       std::string(kind_width - r.kind.size() + 2, ' '), r.summary, " [", r.from, "]"),
+          screen_width());
   }
 }
 

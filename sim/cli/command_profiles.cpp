@@ -11,6 +11,7 @@
 #include "policies/base/index.h"
 #include "policies/base/text.h"
 #include "profiler/fit/group_fit.h"
+#include "sim/report/screen.h"
 #include "sim/report/study_table.h"
 #include "traces/json_object.h"
 
@@ -212,7 +213,8 @@ void profiles_command(Format format, std::ostream& out) {
     if (format == Format::csv) {
       out << name << ",\"" << device << "\"," << kernels << ",\"" << summary << "\"\n";
     } else {
-      out << formatted("%-12s %-9s %-24s ", name.c_str(), kernels.c_str(), device.c_str()) << summary << '\n';
+      out << folded(formatted("%-12s %-9s  ", name.c_str(), kernels.c_str()) + device + ": " + summary,
+                    screen_width());
     }
   }
 }

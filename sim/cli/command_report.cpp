@@ -19,7 +19,9 @@ int run_report_command(const ReportOptions& options, std::ostream& out, std::ost
     if (options.format == Format::json)
       out << first.summary.dump(2) << '\n';
     else
-      out << (options.format == Format::csv ? saved_csv(first) : saved_table(first));
+      out << (options.format == Format::csv ? saved_csv(first)
+              : options.wide                ? saved_table(first)
+                                            : saved_screen(first, screen_width()));
   } else {
     const SavedResult second = load_saved(options.second);
     const SavedComparison found = compare_saved(first, second);
@@ -27,7 +29,9 @@ int run_report_command(const ReportOptions& options, std::ostream& out, std::ost
     if (options.format == Format::json)
       out << comparison_json(first, second, found).dump(2) << '\n';
     else
-      out << (options.format == Format::csv ? comparison_csv(found) : comparison_text(first, second, found));
+      out << (options.format == Format::csv
+                  ? comparison_csv(found)
+                  : comparison_text(first, second, found, options.wide ? SIZE_MAX : screen_width()));
   }
   if (!page.empty()) {
     write_file_atomically(options.out, page);

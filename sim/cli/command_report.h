@@ -12,6 +12,7 @@ struct ReportOptions {
   std::string first, second;  // folders of --out, or their summary.json; with one result `second` is empty
   std::string out;            // path of the page; none if empty
   Format format = Format::table;
+  bool wide = false;  // all columns
 };
 
 // Prints the table of one result, or what changed from the first to the second.

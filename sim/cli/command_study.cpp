@@ -22,12 +22,6 @@
 namespace equipoise {
 namespace {
 
-// In a terminal of this width, at most as wide as the first output is by itself.
-std::size_t screen_width() {
-  return static_cast<std::size_t>(
-      std::clamp(terminal_columns(int{kScreenWidth}), int{kLeastScreenWidth}, int{kScreenWidth}));
-}
-
 void print_study(const StudyOptions& options, const AskedStudy& asked, const Study& study,
                  const StudyResult& result, std::ostream& out) {
   if (options.format == Format::table && options.wide)

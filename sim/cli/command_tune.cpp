@@ -29,6 +29,7 @@
 #include "sim/tune/own_rows.h"
 #include "sim/tune/time_limit.h"
 #include "sim/tune/tune_page.h"
+#include "sim/tune/tune_screen.h"
 #include "traces/json_object.h"
 #include "traces/json_text.h"
 
@@ -235,9 +236,19 @@ void write_results(const std::string& folder, const TuneReport& report) {
   write_file_atomically(best, file.dump(2) + "\n");
 }
 
-void print_search(const TuneReport& report, Format format, std::ostream& out) {
-  if (format == Format::table)
+// How the result is printed, and where it is written.
+struct Outputs {
+  const SimulationOptions& how;
+  std::string folder;              // of --out; nothing is written if empty
+  std::vector<std::string> again;  // the words that search so
+};
+
+void print_search(const TuneReport& report, const Outputs& outputs, std::ostream& out) {
+  const Format format = outputs.how.format;
+  if (format == Format::table && outputs.how.wide)
     out << tune_table(report);
+  else if (format == Format::table)
+    out << tune_screen(report, {outputs.folder, outputs.again, screen_width()});
   else if (format == Format::json)
     out << tune_json(report).dump(2) << '\n';
   else
@@ -302,23 +313,32 @@ bool ends(const std::function<void()>& part) {
   }
 }
 
-// Announces what runs after the search, if that takes its time.
-void say_what_follows(const Places& places, bool asks_what_if, bool interrupted, std::ostream& log) {
+// Announces what runs after the search, since that takes its time even where --minutes has ended the search.
+void say_what_follows(const TuneJob& job, const Places& places, bool asks_what_if, bool interrupted,
+                      std::ostream& log) {
+  std::vector<std::string> parts;
+  if (!places.ranking.empty()) {
+    const Place& first = places.ranking.front();
+    const std::size_t own = best_json(job.candidates, first.point, first.alike).at("policies").size() - 1;
+    if (own > 0)
+      parts.push_back("the study's " + counted(own, "row") +
+                      " in full on the best layout, since best.json has them");
+  }
   const auto again = std::ranges::count(places.ranking, nullptr, &Place::row) +
                      std::ranges::count(places.faster, nullptr, &Place::row);
-  std::vector<std::string> parts;
   if (again > 0) parts.push_back(counted(again, "row") + " that only the journal tells of");
   if (asks_what_if) parts.push_back(concatenated("what ifs, up to ", kMostWhatIfs, " candidates in full"));
   if (!parts.empty())
-    log << "after the search: " << all_joined(parts)
+    log << "after the search: " << all_joined(parts, "; ")
         << (interrupted ? "; Ctrl-C again ends that at once\n" : "\n");
 }
 
-// Writes what the search found to `folder` (nowhere if empty), then prints and writes the ranking with what
+// Writes what the search found, then prints and writes the ranking with what
 // else was asked for. Ctrl-C keeps what has run. If it has already ended the search, a second one ends the
 // program. --resume continues from both.
-int report_search(TuneJob& job, const SearchResult& found, const std::string& folder, double minutes,
-                  bool asks_what_if, const SimulationOptions& how, std::ostream& out, std::ostream& log) {
+int report_search(TuneJob& job, const SearchResult& found, const Outputs& outputs, double minutes,
+                  bool asks_what_if, std::ostream& out, std::ostream& log) {
+  const std::string& folder = outputs.folder;
   SearchOptions options = job.search;
   if (found.interrupted) options.run.stop = nullptr;
   asks_what_if = asks_what_if && !found.interrupted;
@@ -329,8 +349,8 @@ int report_search(TuneJob& job, const SearchResult& found, const std::string& fo
   TuneReport report{job.candidates, job.space, options, found,   baseline,
                     places,         ranking,   faster,  what_if, true};
   if (!folder.empty()) write_results(folder, report);
-  if (!how.quiet) say_what_follows(places, asks_what_if, found.interrupted, log);
-  const ProgressLine line(log, !how.quiet);
+  if (!outputs.how.quiet) say_what_follows(job, places, asks_what_if, found.interrupted, log);
+  const ProgressLine line(log, !outputs.how.quiet);
   std::mutex writing;
   options.show = [&](const std::string& what) {
     const std::lock_guard lock(writing);
@@ -353,11 +373,29 @@ int report_search(TuneJob& job, const SearchResult& found, const std::string& fo
   report.cut_short = !has_rest;
   line.show("");
   if (!folder.empty()) write_results(folder, report);
-  print_search(report, how.format, out);
+  print_search(report, outputs, out);
   return found.interrupted || report.cut_short ? kInterrupted : 0;
 }
 
 }  // namespace
+
+static std::vector<std::string> words_of(const TuneOptions& options) {
+  std::vector<std::string> words = {"tune", options.file};
+  const auto add = [&](const char* option, const std::string& value) {
+    if (!value.empty()) words.insert(words.end(), {option, value});
+  };
+  for (const std::string& assignment : options.set) add("--set", assignment);
+  const TuneOptions usual;
+  const auto number = [](double value) { return formatted("%g", value); };
+  add("--space", options.space);
+  if (options.budget != usual.budget) add("--budget", std::to_string(options.budget));
+  if (options.minutes > 0) add("--minutes", number(options.minutes));
+  add("--max-delay", all_joined(options.max_delay, ",", number));
+  if (options.gpus > 0) add("--gpus", std::to_string(options.gpus));
+  add("--for", options.target);
+  if (options.what_if) words.push_back("--what-if");
+  return words;
+}
 
 int run_tune_command(const TuneOptions& options, std::ostream& out, std::ostream& log,
                      const std::atomic<bool>& stop) {
@@ -368,8 +406,11 @@ int run_tune_command(const TuneOptions& options, std::ostream& out, std::ostream
   std::filesystem::path folder = options.out;
   if (!share.is_all()) folder /= share.folder();
   TuneJob job = job_of(request_of(options), options.memory);
-  if (options.space.empty() && !options.quiet)
-    log << "note: no --space, so this one: " << printable(space_json(job.space).dump()) << '\n';
+  if (options.space.empty() && !options.quiet) {
+    log << "note: no --space, so a default one: " << counted(job.candidates.rows.size(), "row") << " on "
+        << counted(job.candidates.layouts.size(), "layout");
+    log << (options.wide ? ", " + printable(space_json(job.space).dump()) : " (--wide prints it)") << '\n';
+  }
   Layout all;  // the number of GPUs is the same for every layout
   all.data = static_cast<int>(job.gpus);
   Notes notes = unlikely_cluster(job.study.cluster, all, job.inputs.profile);
@@ -388,7 +429,8 @@ int run_tune_command(const TuneOptions& options, std::ostream& out, std::ostream
   const SearchResult found = searched(job, journal.get(), options.minutes, options.quiet, log);
   if (journal && !found.interrupted && !found.timed_out) journal->close();
   if (share.is_all())
-    return report_search(job, found, options.out, options.minutes, options.what_if, options, out, log);
+    return report_search(job, found, {options, options.out, words_of(options)}, options.minutes,
+                         options.what_if, out, log);
   if (found.interrupted) return kInterrupted;
   if (!options.quiet)
     log << "shard " << share.index << '/' << share.count << ": " << counted(found.tried.size(), "candidate")
@@ -427,7 +469,7 @@ int merge_tune(const MergeOptions& options, const std::vector<std::string>& fold
   if (!options.quiet)
     log << "note: from the shards: " << grouped(found.trials - found.ran) << " of "
         << counted(found.trials, "trial") << "; the others were made here\n";
-  return report_search(job, found, options.out, options.minutes, options.what_if, options, out, log);
+  return report_search(job, found, {options, options.out, {}}, options.minutes, options.what_if, out, log);
 }
 
 }  // namespace equipoise

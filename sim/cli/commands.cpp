@@ -13,6 +13,7 @@
 
 #include "policies/base/error.h"
 #include "policies/base/text.h"
+#include "sim/report/screen.h"
 
 namespace equipoise {
 namespace {
@@ -81,6 +82,11 @@ int terminal_columns(int otherwise) {
     return columns;
   winsize size{};
   return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : otherwise;
+}
+
+std::size_t screen_width() {
+  return static_cast<std::size_t>(
+      std::clamp(terminal_columns(int{kScreenWidth}), int{kLeastScreenWidth}, int{kScreenWidth}));
 }
 
 bool colors_wanted() {

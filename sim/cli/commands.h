@@ -34,6 +34,8 @@ int all_cores();
 
 // Columns that stdout has: COLUMNS, else the terminal's, else `otherwise`.
 int terminal_columns(int otherwise);
+// The same for a first output (sim/report/screen.h), which is at most as wide as it is by itself.
+std::size_t screen_width();
 
 // Whether to use colours: only on a terminal that has them, and only if NO_COLOR is not set.
 bool colors_wanted();

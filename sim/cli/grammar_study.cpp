@@ -35,6 +35,10 @@ void add_simulation_options(CLI::App& command, SimulationOptions& options) {
   command.add_flag("--quiet", options.quiet, "No progress on stderr");
 }
 
+void add_wide_option(CLI::App& command, bool& wide) {
+  command.add_flag("--wide", wide, "Print all columns and rows, not only what fits on a screen");
+}
+
 // Runs such a command within its memory limit.
 template <class Options>
 int run_bounded(int (*run)(const Options&, std::ostream&, std::ostream&, const std::atomic<bool>&),
@@ -212,7 +216,7 @@ void add_study(CLI::App& program, int& status) {
       "--tokens",
       [options](const std::string& text) { options->run.tokens_of_job = parse_tokens(text, "--tokens"); },
       "Days, GPU-hours and, with cluster.dollars_per_gpu_hour, dollars of a job of so many tokens: 300B, 2T");
-  command.add_flag("--wide", options->wide, "Print all columns");
+  add_wide_option(command, options->wide);
   command.add_flag("--notes", options->notes, "Print all notes on stderr, not only the warnings");
   command.add_flag(
       "--verify", options->run.verify,
@@ -308,6 +312,7 @@ void add_tune(CLI::App& program, int& status) {
   command.add_flag("--resume", options->resume, "Go on with the search whose journal is in --out");
   command.add_option("--shard", options->shard,
                      "i/n: only one of n shares of the search, i from 0; see merge");
+  add_wide_option(command, options->wide);
   add_simulation_options(command, *options);
   command.callback([options, &status] { status = run_bounded(run_tune_command, *options); });
 }
@@ -325,6 +330,7 @@ void add_merge(CLI::App& program, int& status) {
   at_least(0, command.add_option("--minutes", options->minutes,
                                  "tune: ends trying the rest after so many minutes; 0: never"));
   command.add_flag("--what-if", options->what_if, kWhatIfHelp);
+  add_wide_option(command, options->wide);
   add_simulation_options(command, *options);
   command.callback([options, &status] { status = run_bounded(run_merge_command, *options); });
 }
@@ -386,6 +392,7 @@ void add_report(CLI::App& program, int& status) {
   command.add_option("first", options->first, "Folder of `study --out`, or its summary.json")->required();
   command.add_option("second", options->second, "Another one: what changed from the first to it");
   command.add_option("--out", options->out, "Page to write (.html)");
+  add_wide_option(command, options->wide);
   add_format_option(command, options->format);
   command.callback([options, &status] { status = run_report_command(*options, std::cout, std::cerr); });
 }

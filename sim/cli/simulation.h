@@ -17,6 +17,7 @@ struct SimulationOptions {
   MemoryLimit memory = default_memory_limit();
   Format format = Format::table;
   bool quiet = false;
+  bool wide = false;  // tables have all columns, in commands whose first output is a screen
 };
 
 // The study that a command runs. Throws UserError if its layout is impossible.

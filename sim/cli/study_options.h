@@ -26,7 +26,6 @@ struct StudyOptions : SimulationOptions {
   // Lanes and stages in timelines. The default is all; at op fidelity, where every kernel is drawn, it is the
   // first lane and the first stage.
   std::optional<std::vector<int>> timeline_lanes, timeline_stages;
-  bool wide = false;           // all columns
   bool notes = false;          // all notes, not only the warnings
   std::string version;         // the program's, for the receipt
   std::int64_t max_cases = kDefaultCases;   // of a sweep

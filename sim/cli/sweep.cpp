@@ -23,8 +23,10 @@ namespace equipoise {
 
 using nlohmann::json;
 
-CaseText case_text(const std::string& name, const Study& study, const StudyResult& result, json page) {
-  CaseText text{sweep_case(name, study, result), summary_json(study, result), "", {}, std::move(page)};
+CaseText case_text(const std::string& name, ShownCase shown, const Study& study, const StudyResult& result,
+                   json page) {
+  CaseText text{std::move(shown), sweep_case(name, study, result), summary_json(study, result), "", {},
+                std::move(page)};
   text.summary["case"] = name;
   std::istringstream lines(summary_csv(study, result));
   std::getline(lines, text.csv_header);
@@ -35,6 +37,7 @@ CaseText case_text(const std::string& name, const Study& study, const StudyResul
 
 json to_json(const CaseText& text) {
   return {{"case", text.table.name},
+          {"shown", to_json(text.shown)},
           {"lines", text.table.lines},
           {"reasons", text.table.reasons},
           {"source", text.table.source},
@@ -45,7 +48,8 @@ json to_json(const CaseText& text) {
 }
 
 CaseText case_text(const json& node) {
-  return {{node.at("case").get<std::string>(), node.at("lines").get<std::vector<std::vector<std::string>>>(),
+  return {shown_case(node.at("shown")),
+          {node.at("case").get<std::string>(), node.at("lines").get<std::vector<std::vector<std::string>>>(),
            node.at("reasons").get<std::string>(), node.at("source").get<std::string>()},
           node.at("summary"),
           node.at("csv_header").get<std::string>(),
@@ -54,34 +58,49 @@ CaseText case_text(const json& node) {
 }
 
 void SweepPrinter::add(const CaseText& text) {
-  if (of_seeds_) spread_.add(text.table.name, text.page);
-  if (format_ == Format::table) table_.add(text.table);
-  if (format_ == Format::json) summaries_.push_back(text.summary);
+  if (how_.of_seeds) spread_.add(text.table.name, text.page);
+  shown_.push_back(text.shown);
+  if (how_.wide)  // the table has them
+    std::erase_if(shown_.back().noted.warnings, [&](const Warning& warning) {
+      return text.table.reasons.find(warning.text) != std::string::npos;
+    });
+  if (how_.wide) table_.add(text.table);
+  if (how_.format == Format::json) summaries_.push_back(text.summary);
   if (csv_.empty()) csv_ = text.csv_header + "\n";
   for (const std::string& line : text.csv) csv_ += line + "\n";
   page_.add(text.page);
 }
 
 void SweepPrinter::finish() {
-  if (of_seeds_) {
-    out_ << (format_ == Format::json  ? spread_.as_json().dump(2) + "\n"
-             : format_ == Format::csv ? spread_.csv()
-                                      : spread_.table());
-    return;
-  }
-  if (format_ == Format::json) out_ << json(summaries_).dump(2) << '\n';
-  if (!table_.empty()) {
+  if (how_.of_seeds) {
+    out_ << (how_.format == Format::json  ? spread_.as_json().dump(2) + "\n"
+             : how_.format == Format::csv ? spread_.csv()
+                                          : spread_.table());
+  } else if (how_.format == Format::json) {
+    out_ << json(summaries_).dump(2) << '\n';
+  } else if (how_.format == Format::csv) {
+    out_ << csv_;
+  } else if (how_.wide && !table_.empty()) {
     const auto [headline, more] = page_.finding();
     out_ << table_.text() << "Found: " << printable(headline) << '.' << (more.empty() ? "" : " ")
          << printable(more) << '\n';
+  } else if (!shown_.empty()) {
+    out_ << sweep_screen(shown_, page_, how_.file, how_.typed);
   }
-  if (format_ == Format::csv) out_ << csv_;
+}
+
+std::vector<Warning> SweepPrinter::warnings() const {
+  if (how_.format == Format::table && !how_.wide && !how_.of_seeds) return {};  // the screen has them
+  std::vector<Warning> warnings = warnings_of_cases(shown_);
+  if (const std::string note = page_.gpus_note(); !note.empty())
+    warnings.insert(warnings.begin(), {"", note, ""});
+  return warnings;
 }
 
 void SweepPrinter::write(const std::string& folder) const {
   write_file_atomically(folder + "/report.html", page_.html());
   write_file_atomically(folder + "/sweep.csv", csv_);
-  if (of_seeds_) write_file_atomically(folder + "/seeds.csv", spread_.csv());
+  if (how_.of_seeds) write_file_atomically(folder + "/seeds.csv", spread_.csv());
 }
 
 static JournalEntry into(std::map<std::size_t, CaseText>& finished) {
@@ -154,9 +173,15 @@ Sweep::Sweep(const std::vector<StudyCase>& cases, const StudyOptions& options, c
              std::ostream& out)
     : cases_(cases),
       options_(options),
+      set_(static_cast<std::ptrdiff_t>(asked.set.size())),
       share_(chosen_share(options.shard)),
       folder_(options.out),
-      printer_(options.format, options.seeds > 0, out) {
+      printer_({options.format,
+                options.wide,
+                options.seeds > 0,
+                asked.path,
+                {options.out, asked.set, words_of(options.job), screen_width()}},
+               out) {
   if (!share_.is_all() && folder_.empty())
     throw UserError("--shard, mpirun and srun need --out DIR, from which `equipoise merge` takes the shares");
   if (!share_.is_all()) folder_ = (std::filesystem::path(folder_) / share_.folder()).string();
@@ -200,9 +225,8 @@ void Sweep::print(std::size_t finished, std::ostream& log) {
     if (!folder_.empty() && finished > 0) printer_.write(folder_);
     printer_.finish();
   }
-  if (const std::string note = printer_.page().gpus_note(); !note.empty())
-    log << "note: " << printable(note) << '\n';
-  if (!options_.notes) print_warnings(warnings_, warnings_.size(), log);
+  const std::vector<Warning> warnings = printer_.warnings();
+  if (!options_.notes) print_warnings(warnings, options_.wide ? warnings.size() : kWarningsShown, log);
 }
 
 void Sweep::finish(std::size_t i, const std::string& place, CaseRunner& runner) {
@@ -210,12 +234,8 @@ void Sweep::finish(std::size_t i, const std::string& place, CaseRunner& runner) 
   const StudyCase& c = cases_[i];
   const StudyResult result = runner.run(c, folder_, place);
   const CaseText text =
-      case_text(c.name, c.study, result, case_of_page(c.assignments, file_name(c.name), c.study, result));
-  for (Warning& warning :
-       noted_of(c.study, result).warnings)  // the first of each kind; the table has the others
-    if (text.table.reasons.find(warning.text) == std::string::npos &&
-        std::ranges::find(warnings_, warning.kind, &Warning::kind) == warnings_.end())
-      warnings_.push_back({warning.kind, c.name + ": " + warning.text, warning.advice});
+      case_text(c.name, shown_case({c.assignments.begin() + set_, c.assignments.end()}, c.study, result),
+                c.study, result, case_of_page(c.assignments, file_name(c.name), c.study, result));
   printer_.add(text);
   if (result.incomplete) throw Interrupted();
   if (journal_) journal_->add(i, text);
@@ -234,7 +254,12 @@ int merge_sweep(const MergeOptions& options, const std::vector<std::string>& fol
   }
   const auto cases = refusing_other_types(
       folders.front(), [&] { return parts.whole().at("cases").get<std::vector<std::string>>(); });
-  SweepPrinter printer(options.format, parts.whole().contains("seeds"), out);
+  SweepPrinter printer({options.format,
+                        options.wide,
+                        parts.whole().contains("seeds"),
+                        "",
+                        {options.out, {}, {}, screen_width()}},
+                       out);
   for (std::size_t i = 0; i < cases.size(); ++i)
     if (!finished.contains(i))
       throw UserError("merge: expected all " + std::to_string(cases.size()) + " cases, found " +

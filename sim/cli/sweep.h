@@ -17,6 +17,7 @@
 #include "sim/report/seed_spread.h"
 #include "sim/report/study_table.h"
 #include "sim/report/sweep_page.h"
+#include "sim/report/sweep_screen.h"
 #include "sim/study/share.h"
 
 namespace equipoise {
@@ -25,13 +26,14 @@ struct MergeOptions;
 
 // One case in all formats, as it is printed here or when the shards of a sweep are merged.
 struct CaseText {
+  ShownCase shown;
   SweepCase table;
   nlohmann::json summary;        // with its "case"
   std::string csv_header;        // without line ends
   std::vector<std::string> csv;  // a line a policy
   nlohmann::json page;           // the data that the sweep's report.html has of it
 };
-CaseText case_text(const std::string& name, const Study& study, const StudyResult& result,
+CaseText case_text(const std::string& name, ShownCase shown, const Study& study, const StudyResult& result,
                    nlohmann::json page);
 nlohmann::json to_json(const CaseText& text);
 // Throws nlohmann::json::exception if the node is no such text.
@@ -40,19 +42,25 @@ CaseText case_text(const nlohmann::json& node);
 // Prints the cases in one format at the end, and writes the files about all of them.
 class SweepPrinter {
  public:
-  // `of_seeds` prints cases that differ only in their seed as one.
-  SweepPrinter(Format format, bool of_seeds, std::ostream& out)
-      : format_(format), of_seeds_(of_seeds), out_(out) {}
+  struct How {
+    Format format = Format::table;
+    bool wide = false;      // all columns of all rows
+    bool of_seeds = false;  // cases that differ only in their seed are one
+    std::string file;       // the study's, for the commands that are proposed; may be empty
+    ScreenContext typed;
+  };
+  SweepPrinter(How how, std::ostream& out) : how_(std::move(how)), out_(out) {}
   void add(const CaseText& text);
   void finish();
+  // What may change a decision, for outputs that have no place for it.
+  [[nodiscard]] std::vector<Warning> warnings() const;
   // Writes report.html, sweep.csv as --format csv prints it, and seeds.csv if the cases are seeds.
   void write(const std::string& folder) const;
-  [[nodiscard]] const SweepPage& page() const { return page_; }
 
  private:
-  Format format_;
-  bool of_seeds_;
+  How how_;
   std::ostream& out_;
+  std::vector<ShownCase> shown_;
   SeedSpread spread_;
   SweepTable table_;
   std::vector<nlohmann::json> summaries_;
@@ -61,7 +69,7 @@ class SweepPrinter {
 };
 
 inline constexpr const char* kSweepJournal = "sweep.journal";  // in --out
-inline constexpr JournalKind kSweepJournalKind = {"equipoise.sweep-journal/4", "equipoise study --sweep",
+inline constexpr JournalKind kSweepJournalKind = {"equipoise.sweep-journal/5", "equipoise study --sweep",
                                                   "sweep", "study, cases, options or files"};
 
 struct SweepJournalText {
@@ -101,10 +109,10 @@ class Sweep {
 
   const std::vector<StudyCase>& cases_;
   const StudyOptions& options_;
+  std::ptrdiff_t set_;  // how many assignments of a case are those of --set
   Share share_;
   std::string folder_;
   SweepPrinter printer_;
-  std::vector<Warning> warnings_;  // for all cases
   std::unique_ptr<SweepJournal> journal_;
 };
 

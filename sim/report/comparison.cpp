@@ -10,6 +10,7 @@
 #include "policies/base/files.h"
 #include "policies/base/text.h"
 #include "sim/report/html_page.h"
+#include "sim/report/screen.h"
 #include "sim/report/standing.h"
 #include "sim/report/study_table.h"
 #include "sim/report/verdict.h"
@@ -34,6 +35,20 @@ std::string saved_table(const SavedResult& saved) {
   if (has_steps) text += "Fastest: " + printable(text_of(fastest_line(saved.result))) + "\n";
   for (const Note& note : saved.result.notes) text += "note: " + printable(text_of(note)) + "\n";
   return text;
+}
+
+std::string saved_screen(const SavedResult& saved, std::size_t width) {
+  ComparisonTable table{screen_header(), {}};
+  for (const PolicyResult& row : saved.result.policies) table.rows.push_back(screen_cells(row));
+  keep_informative(table);
+  LabelledLines below(width);
+  if (std::ranges::any_of(saved.result.policies, [](const auto& row) { return !row.steps.empty(); }))
+    below.add("Fastest", text_of(fastest_line(saved.result)), 3);
+  const Notes& notes = saved.result.notes;
+  for (std::size_t i = 0; i < std::min(kWarningsShown, notes.size()); ++i)
+    add_warning(below, {notes[i].kind, text_of(notes[i]), advice_of(notes[i])});
+  return clipped(printable(saved.study), width) + "\n" +
+         fitted_text(std::move(table), 1, width, kExpendable) + below.text();
 }
 
 std::string saved_csv(const SavedResult& saved) {
@@ -288,17 +303,20 @@ std::string ratio_note(const SavedResult& before, const SavedResult& after, cons
 
 }  // namespace
 
-std::string comparison_text(const SavedResult& before, const SavedResult& after,
-                            const SavedComparison& found) {
-  TextTable table(header_of_pairs());
-  table.align_left(std::size(kPaired) + 3);
-  for (const RowChange& row : found.rows) table.add(cells_of(row));
-  std::string text = titles(before, after) + "\n" + table.text() + printable(found.verdict) + ".\n";
+std::string comparison_text(const SavedResult& before, const SavedResult& after, const SavedComparison& found,
+                            std::size_t width) {
+  constexpr std::string_view kExpendableOfPairs[] = {"pack ms", "speed-up", "delay", "step s",
+                                                     "mem. free GiB"};
+  ComparisonTable table{header_of_pairs(), {}};
+  for (const RowChange& row : found.rows) table.rows.push_back(cells_of(row));
+  std::string text = titles(before, after) + "\n";
+  text += fitted_text(std::move(table), 1, width, kExpendableOfPairs);
+  text += printable(found.verdict) + ".\n";
   TextTable settings({"what differs", "first", "second"});
   for (const std::size_t left : {1U, 2U}) settings.align_left(left);
   for (const Difference& d : found.differences) settings.add({d.key, d.before, d.after});
   text += found.differences.empty() ? "Their settings do not differ.\n" : settings.text();
-  return text + "(" + ratio_note(before, after, found) + ")\n";
+  return folded(text + "(" + ratio_note(before, after, found) + ")\n", width);
 }
 
 ordered_json comparison_json(const SavedResult& before, const SavedResult& after,

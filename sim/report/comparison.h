@@ -15,7 +15,9 @@
 
 namespace equipoise {
 
-std::string saved_table(const SavedResult& saved);
+std::string saved_table(const SavedResult& saved);  // all columns
+// The first output of a saved result: its table, what is fastest, and warnings (screen.h).
+std::string saved_screen(const SavedResult& saved, std::size_t width);
 std::string saved_csv(const SavedResult& saved);
 // The page of a saved result, with this program's scripts. Throws UserError without report.html, the only
 // file with its ops.
@@ -43,8 +45,9 @@ struct SavedComparison {
 
 SavedComparison compare_saved(const SavedResult& before, const SavedResult& after);
 
-std::string comparison_text(const SavedResult& before, const SavedResult& after,
-                            const SavedComparison& found);
+// In at most `width` columns, unless labels are longer.
+std::string comparison_text(const SavedResult& before, const SavedResult& after, const SavedComparison& found,
+                            std::size_t width);
 nlohmann::ordered_json comparison_json(const SavedResult& before, const SavedResult& after,
                                        const SavedComparison& found);
 std::string comparison_csv(const SavedComparison& found);

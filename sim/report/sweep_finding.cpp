@@ -84,6 +84,17 @@ std::string effect_text(const KeyName& key, const Effect& effect) {
 
 }  // namespace
 
+std::string case_name(const std::vector<std::string>& assignments) {
+  std::vector<std::string> names;
+  for (const std::string& assignment : assignments)
+    names.push_back(name_of_key(key_and_value(assignment).first).name);
+  return all_joined(assignments, ", ", [&](const std::string& assignment) {
+    const auto [key, value] = key_and_value(assignment);
+    const KeyName name = name_of_key(key);
+    return (std::ranges::count(names, name.name) > 1 ? key : name.name) + ' ' + value + name.unit;
+  });
+}
+
 std::string sweep_finding(std::vector<SweptCase> cases) {
   if (std::ranges::any_of(cases, &SweptCase::runs)) std::erase_if(cases, std::not_fn(&SweptCase::runs));
   std::vector<std::pair<KeyName, Effect>> effects;

@@ -18,6 +18,9 @@ struct SweptCase {
   bool runs = true;                      // whether the framework runs that row
 };
 
+// A case by the short names of its keys, "CP 4, NIC 50 GB/s". Keys that have one short name keep their own.
+std::string case_name(const std::vector<std::string>& assignments);
+
 // Empty where no two cases can be compared.
 std::string sweep_finding(std::vector<SweptCase> cases);
 

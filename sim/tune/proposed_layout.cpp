@@ -38,10 +38,7 @@ nlohmann::json parallel_of(const nlohmann::json& keys) {
 Unwanted not_in_framework(const std::string& framework) {
   const FrameworkRuns* runs = framework_runs(framework);
   if (runs == nullptr || runs->target.empty()) return {};
-  return {[runs, &to = exporter_of(std::string(runs->target))](Study one) {
-            if (one.layout.pipeline > 1 && runs->schedules.empty())
-              return std::pair<std::string, std::string>("parallel.pipeline",
-                                                         "the framework has no pipeline");
+  return {[&to = exporter_of(std::string(runs->target))](Study one) {
             one.layout.recompute = Recompute::none;
             return untold(to, one, Untold::layout);
           },

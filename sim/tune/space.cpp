@@ -6,6 +6,7 @@
 
 #include "policies/base/error.h"
 #include "policies/base/text.h"
+#include "sim/framework/framework_runs.h"
 #include "traces/json_text.h"
 
 namespace equipoise {
@@ -222,14 +223,24 @@ Space default_space(const Study& study, const json& file, std::int64_t gpus, int
     if (study.model.heads % degree.get<int>() == 0) tensor.push_back(degree);
   add_axis("tensor", tensor, layout.tensor, space);
   add_axis("context", divisors(gpus, gpus), layout.context, space);
-  add_axis("pipeline", divisors(gpus, study.model.layers), layout.pipeline, space);
+  // A pipeline or a schedule that the framework lacks is no layout of it, whatever a loader can do.
+  const FrameworkRuns* const runs = framework_runs(study.framework.preset.name);
+  const bool has_pipeline = runs == nullptr || !runs->schedules.empty();
+  const bool interleaves = runs == nullptr || lists(runs->schedules, "interleaved-1f1b");
+  if (has_pipeline)
+    add_axis("pipeline", divisors(gpus, study.model.layers), layout.pipeline, space);
+  else
+    add_axis("pipeline", {1}, nullptr, space);
   if (study.model.moe) {
     std::vector<json> expert;
     for (const json& degree : divisors(gpus, study.model.moe->experts))
       if (study.model.moe->experts % degree.get<int>() == 0) expert.push_back(degree);
     add_axis("expert", expert, layout.expert, space);
   }
-  if (study.model.layers > 1) add_axis("virtual_pipeline", {1, 2, 4}, layout.virtual_pipeline, space);
+  if (!interleaves)
+    add_axis("virtual_pipeline", {1}, nullptr, space);
+  else if (study.model.layers > 1)
+    add_axis("virtual_pipeline", {1, 2, 4}, layout.virtual_pipeline, space);
   std::vector<json> inner;  // within a node, as the heads allow, and below the CP degree
   for (const json& degree : divisors(gpus, std::min<std::int64_t>(gpus_per_node, gpus / 2)))
     if (degree > 1 && study.model.heads % degree.get<int>() == 0) inner.push_back(degree);

@@ -47,7 +47,8 @@ std::vector<std::string> tune_lines(const TuneReport& report) {
   lines.push_back("It is limited by " + text_of(blame_of(m, winner.study.layout.pipeline)) + ". " +
                   fixed(100 * beyond_samples_share(winner.row().use), 0) +
                   " % of its kernel time is beyond the profile's samples.");
-  lines.push_back(counts_text(report.found) + halving_text(report.found) + end_text(report));
+  lines.push_back(counts_text(report.found) + halving_text(report.found) + not_compared_text(report.found) +
+                  end_text(report));
   return lines;
 }
 

@@ -73,17 +73,6 @@ std::string what_if_text(const WhatIf& what) {
   return text + what.rival + " is faster, " + fixed(1 / ahead, 3) + "x.\n";
 }
 
-// Says how many places did not run in full.
-std::string left_text(const TuneReport& report) {
-  std::string text;
-  const std::vector<Place>& places = report.places.ranking;
-  for (std::size_t i = report.ranking.size(); report.cut_short && i < places.size(); ++i)
-    text += std::to_string(i + 1) + " by the search: " + found_text(report, places[i]) + ".\n";
-  for (std::size_t i = report.faster.size(); report.cut_short && i < report.places.faster.size(); ++i)
-    text += "faster, but passed over, by the search: " + found_text(report, report.places.faster[i]) + ".\n";
-  return text;
-}
-
 TextTable ranking_table(const TuneReport& report) {
   TextTable table({"#", "policy", "layout", "recompute", "tokens/s/GPU", "step s", "tokens/step",
                    "speed-up (95 %)", "MFU %", "bubble %", "delay (max)", "mem. free GiB", "runs in"});
@@ -91,42 +80,15 @@ TextTable ranking_table(const TuneReport& report) {
   for (std::size_t i = 0; i < report.ranking.size(); ++i) {
     const PolicyResult& row = report.ranking[i].row();
     const Metrics& m = row.metrics;
-    const std::size_t alike = report.ranking[i].alike.size();
-    table.add(
-        {std::to_string(i + 1), row.run.label + (alike > 0 ? " and " + std::to_string(alike) + " alike" : ""),
-         layout_text(row.layout), recompute_text(row.layout), cell(m.tokens_per_second_per_gpu, 0),
-         cell(m.step_seconds, 3), cell(m.tokens_per_step, 0), speedup_cell(m), cell(m.mfu, 1, 100),
-         row.layout.pipeline > 1 ? cell(m.bubble_ratio, 1, 100) : "-",
-         cell(m.token_delay_mean, 2) + " (" + cell(m.token_delay_max, 0) + ")",
-         fixed((row.capacity_bytes - row.peak.parts.total()) / kGiB, 1), cell_of(row, "runs in", false)});
+    table.add({std::to_string(i + 1), label_of(report.ranking[i]), layout_text(row.layout),
+               recompute_text(row.layout), cell(m.tokens_per_second_per_gpu, 0), cell(m.step_seconds, 3),
+               cell(m.tokens_per_step, 0), speedup_cell(m), cell(m.mfu, 1, 100),
+               row.layout.pipeline > 1 ? cell(m.bubble_ratio, 1, 100) : "-",
+               cell(m.token_delay_mean, 2) + " (" + cell(m.token_delay_max, 0) + ")",
+               fixed((row.capacity_bytes - row.peak.parts.total()) / kGiB, 1),
+               cell_of(row, "runs in", false)});
   }
   return table;
-}
-
-// "Excluded for want of a flag: 144 layouts (parallel.context_comm 120, schedule 24)."
-std::string without_flag_text(const NoCandidates& none) {
-  std::string text;
-  for (const auto& [what, counts] :
-       {std::pair("layout", &none.layouts_without), {"policy", &none.rows_without}}) {
-    std::int64_t all = 0;
-    for (const auto& [key, count] : *counts) all += count;
-    const auto one = [](const auto& of) { return of.first + ' ' + grouped(of.second); };
-    if (all > 0)
-      text += (text.empty() ? "Excluded for want of a flag: " : ", ") + counted(all, what) + " (" +
-              all_joined(*counts, ", ", one) + ")";
-  }
-  return text.empty() ? "" : text + ".\n";
-}
-
-std::string baseline_text(const Baseline& baseline) {
-  const PolicyResult& row = baseline.row();
-  std::string text =
-      "Speed-up over " + row.run.label + " on the study's " + layout_and_recompute(baseline.study.layout);
-  if (!row.simulated())
-    return text + ": none, it does not run (" + reason_text(row.reasons) +
-           "; `equipoise study` says with what it would).\n";
-  return text + ": " + cell(row.metrics.tokens_per_second_per_gpu, 0) + " tokens/s/GPU on " +
-         counted(baseline.study.layout.gpus(), "GPU") + ", by seconds per token.\n";
 }
 
 json what_if_json(const WhatIf& what) {
@@ -201,6 +163,53 @@ std::string claim_text(const TuneReport& report) {
 
 }  // namespace
 
+std::string without_flag_text(const NoCandidates& none) {
+  std::string text;
+  for (const auto& [what, counts] :
+       {std::pair("layout", &none.layouts_without), {"policy", &none.rows_without}}) {
+    std::int64_t all = 0;
+    for (const auto& [key, count] : *counts) all += count;
+    const auto one = [](const auto& of) { return of.first + ' ' + grouped(of.second); };
+    if (all > 0)
+      text += (text.empty() ? "Excluded for want of a flag: " : ", ") + counted(all, what) + " (" +
+              all_joined(*counts, ", ", one) + ")";
+  }
+  return text.empty() ? "" : text + ".\n";
+}
+
+std::string baseline_text(const Baseline& baseline) {
+  const PolicyResult& row = baseline.row();
+  std::string text =
+      "Speed-up over " + row.run.label + " on the study's " + layout_and_recompute(baseline.study.layout);
+  if (!row.simulated())
+    return text + ": none, it does not run (" + reason_text(row.reasons) +
+           "; `equipoise study` says with what it would).\n";
+  return text + ": " + cell(row.metrics.tokens_per_second_per_gpu, 0) + " tokens/s/GPU on " +
+         counted(baseline.study.layout.gpus(), "GPU") + ", by seconds per token.\n";
+}
+
+std::string what_ifs_text(const TuneReport& report) {
+  std::string text = report.what_if.empty() ? "" : "What if the winner is run on something else:\n";
+  for (const WhatIf& what : report.what_if) text += "  " + what_if_text(what);
+  if (report.what_if_over) text += "What ifs are not all run: they have a quarter of --minutes.\n";
+  return text;
+}
+
+std::string left_text(const TuneReport& report) {
+  std::string text;
+  const std::vector<Place>& places = report.places.ranking;
+  for (std::size_t i = report.ranking.size(); report.cut_short && i < places.size(); ++i)
+    text += std::to_string(i + 1) + " by the search: " + found_text(report, places[i]) + ".\n";
+  for (std::size_t i = report.faster.size(); report.cut_short && i < report.places.faster.size(); ++i)
+    text += "faster, but passed over, by the search: " + found_text(report, report.places.faster[i]) + ".\n";
+  return text;
+}
+
+std::string label_of(const RankedRow& ranked) {
+  const std::size_t alike = ranked.alike.size();
+  return ranked.row().run.label + (alike > 0 ? concatenated(" and ", alike, " alike") : "");
+}
+
 std::string counts_text(const SearchResult& found) {
   const auto counts = counts_of(found);
   const auto tried = static_cast<std::int64_t>(found.tried.size());
@@ -213,10 +222,13 @@ std::string counts_text(const SearchResult& found) {
   if (counts[at(Outcome::late)] > 0)
     text += ", " + of(Outcome::late) + " over --max-delay, which bounds the mean and the largest delay";
   if (counts[at(Outcome::dropped)] > 0) text += ", " + of(Outcome::dropped) + " dropped after few steps";
-  text += "). Untried are " + grouped(found.bounded) + " slower by their lower bound, " +
-          grouped(found.too_large) + " whose states alone do not fit";
+  text += ')';
+  std::vector<std::string> untried;
+  if (found.bounded > 0) untried.push_back(grouped(found.bounded) + " slower by their lower bound");
+  if (found.too_large > 0) untried.push_back(grouped(found.too_large) + " whose states alone do not fit");
   const char* const in = found.interrupted ? "" : found.timed_out ? " within the time" : " within the budget";
-  return text + (found.left > 0 ? ", " + grouped(found.left) + " not reached" + in : "") + ".\n";
+  if (found.left > 0) untried.push_back(grouped(found.left) + " not reached" + in);
+  return text + (untried.empty() ? "" : ". Untried are " + joined(untried)) + ".\n";
 }
 
 std::string halving_text(const SearchResult& found) {
@@ -230,12 +242,15 @@ std::string halving_text(const SearchResult& found) {
         " steps first, and on all where they are among the fastest. The dropped ones are estimated slower, "
         "not proven.\n";
   }
-  if (!found.not_compared.empty())
-    text += concatenated("Not compared, since ",
-                         found.timed_out ? "no trial of them ended within their share of the time: "
-                                         : "nothing was tried of them: ",
-                         all_joined(found.not_compared), ".\n");
   return text;
+}
+
+std::string not_compared_text(const SearchResult& found) {
+  if (found.not_compared.empty()) return "";
+  return concatenated("Not compared, since ",
+                      found.timed_out ? "no trial of them ended within their share of the time: "
+                                      : "nothing was tried of them: ",
+                      all_joined(found.not_compared), ".\n");
 }
 
 std::string reach_text(const TuneReport& report) {
@@ -325,7 +340,8 @@ std::string tune_table(const TuneReport& report) {
     out << (!report.places.ranking.empty() ? end_text(report) + '\n' + left_text(report)
             : found.interrupted            ? "Interrupted before a candidate ran.\n"
                                            : reasons_text(found));
-    out << counts_text(found) << halving_text(found) << without_flag_text(report.candidates.none);
+    out << counts_text(found) << halving_text(found) << not_compared_text(found)
+        << without_flag_text(report.candidates.none);
     return out.str();
   }
   out << ranking_table(report).text();
@@ -337,11 +353,8 @@ std::string tune_table(const TuneReport& report) {
   out << "The first is limited by " << text_of(blame_of(winner.row().metrics, winner.study.layout.pipeline))
       << ".\n"
       << line_of(fullest_row(winner.result)) << counts_text(found) << halving_text(found)
-      << without_flag_text(report.candidates.none) << end_text(report) << '\n';
-  if (!report.what_if.empty()) out << "What if the winner is run on something else:\n";
-  for (const WhatIf& what : report.what_if) out << "  " << what_if_text(what);
-  if (report.what_if_over) out << "What ifs are not all run: they have a quarter of --minutes.\n";
-  return out.str() + source_line(winner.study, winner.result) + '\n';
+      << not_compared_text(found) << without_flag_text(report.candidates.none) << end_text(report) << '\n';
+  return out.str() + what_ifs_text(report) + source_line(winner.study, winner.result) + '\n';
 }
 
 std::string tune_csv(const TuneReport& report) {

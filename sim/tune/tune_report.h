@@ -34,8 +34,18 @@ std::string reach_text(const TuneReport& report);
 std::string found_text(const TuneReport& report, const Place& place);
 // What ended the search before every candidate was decided, and how to continue it.
 std::string end_text(const TuneReport& report);
-// What was decided on few steps, and which policies were not tried; may be empty.
+// What was decided on few steps; may be empty.
 std::string halving_text(const SearchResult& found);
+std::string not_compared_text(const SearchResult& found);  // policies that were not tried; may be empty
+std::string baseline_text(const Baseline& baseline);       // what speed-ups are over
+
+// "Excluded for want of a flag: 144 layouts (parallel.context_comm 120, schedule 24)."; may be empty.
+std::string without_flag_text(const NoCandidates& none);
+// A line for each what-if question; empty without any.
+std::string what_ifs_text(const TuneReport& report);
+// Places that did not run in full, a line each; empty if all did.
+std::string left_text(const TuneReport& report);
+std::string label_of(const RankedRow& ranked);  // "wlb-llm and 1 alike"
 
 // What the study's own rows changed on the best layout (own_rows.h); may be empty.
 std::string own_rows_text(const TuneReport& report);
@@ -45,7 +55,7 @@ std::optional<Note> unequal_batches(const TuneReport& report);
 // and faster candidates that were passed over, with what they need. Needs a row that ran in full.
 Note fastest_line(const TuneReport& report);
 std::string about_text(const TuneReport& report);  // the model, how many GPUs and steps
-// The ranking, what the search looked at, what limits the winner, and how sure it is.
+// All columns: the ranking, what the search looked at, what limits the winner, and how sure it is.
 std::string tune_table(const TuneReport& report);
 // A line for each row of the ranking.
 std::string tune_csv(const TuneReport& report);

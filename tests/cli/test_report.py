@@ -134,7 +134,7 @@ class Report(Pages):
     def test_a_saved_result_is_shown_again(self):
         file = self.page(STUDY)
         again = self.folder / "again.html"
-        table = self.ok("report", file.parent, "--out", again)
+        table = self.ok("report", file.parent, "--out", again, "--wide")
         self.assertEqual(again.read_text(), file.read_text())
         summary = json.loads((file.parent / "summary.json").read_text())
         self.assertEqual(json.loads(self.ok("report", file.parent / "summary.json", "--format", "json")), summary)
@@ -188,11 +188,13 @@ class Report(Pages):
         outline = self.check_file(page)
         self.assertEqual(outline.data["comparison"], found)
         self.assertIn("only in the first: " + HOSTILE, outline.text)
-        text = self.ok("report", before, after)
+        text = self.ok("report", before, after, "--wide")
         self.assertIn("cluster.network.nic_GBps", text)
         small = self.write("small.json", dict(STUDY, cluster={"memory_GB": 1}))
         self.ok("study", small, "--out", self.folder / "none runs", "--quiet")
-        neither = self.ok("report", self.folder / "none runs", self.folder / "none runs")
+        neither = self.ok("report", self.folder / "none runs", self.folder / "none runs", "--wide")
+        for both in ((before,), (before, after)):
+            self.assertLessEqual(max(map(len, self.ok("report", *both).splitlines())), 110)
         self.assertRegex(neither, r"(?m)^plain-4d +- +- +- ")
         self.assertNotIn("- -> -", neither)
         self.assertEqual(re.split("  +", text.splitlines()[1])[1:],
@@ -217,7 +219,7 @@ class Report(Pages):
         self.assertIn("Two rows are tied if either interval contains 1: the one of sampling or that of the prediction.", self.ok("report", one, two))
         # A saved result says what the study said.
         said = self.ok("study", self.folder / "study.json", "--wide")
-        self.assertIn(re.search(r"Fastest: .*", self.ok("report", two)).group(), said)
+        self.assertIn(re.search(r"Fastest: .*", self.ok("report", two, "--wide")).group(), said)
         # Steps of another kind of GPU have other errors, so that none is known of the ratio.
         three = self.page(with_network(50, profile="b200-sxm")).parent
         row = json.loads(self.ok("report", one, three, "--format", "json"))["rows"][0]

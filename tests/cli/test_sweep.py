@@ -34,7 +34,7 @@ class SweepCommand(Case):
             time.sleep(0.01)
         program.send_signal(signal.SIGINT)
         printed, said = program.communicate(timeout=60)
-        self.assertEqual((program.returncode, said), (130, "interrupted: 1 of 2 cases finished; --resume goes on from there\n"))
+        self.assertEqual((program.returncode, said.splitlines()[0]), (130, "interrupted: 1 of 2 cases finished; --resume goes on from there"))
         self.assertEqual({row["case"] for row in csv.DictReader(io.StringIO(printed))}, {"batch.steps=2"})
         self.assertEqual({p.name for p in out.iterdir()}, {"batch.steps=2", "report.html", "sweep.csv", "sweep.journal"})
 
@@ -81,12 +81,12 @@ class SweepCommand(Case):
     def test_shards_are_one_sweep(self):
         study = self.write("study.json", STUDY)
         whole, parts, merged = (self.folder / name for name in ("whole", "parts", "merged"))
-        plain = {form: self.ok("study", study, *self.SWEEP, "--out", whole, "--format", form) for form in ("table", "csv", "json")}
+        plain = {form: self.ok("study", study, *self.SWEEP, "--out", whole, "--format", form, "--wide") for form in ("table", "csv", "json")}
         for rank in range(4):  # as mpirun starts them
             with mock.patch.dict(os.environ, {"OMPI_COMM_WORLD_RANK": str(rank), "OMPI_COMM_WORLD_SIZE": "4"}):
                 self.assertEqual(self.ok("study", study, *self.SWEEP, "--out", parts), "")
         measured = re.compile(r'"pack_ms": [-0-9.e+]+')
-        together = {form: self.ok("merge", merged, parts, "--format", form) for form in plain}
+        together = {form: self.ok("merge", merged, parts, "--format", form, "--wide") for form in plain}
         self.assertEqual(measured.sub("", together["json"]), measured.sub("", plain["json"]))
         rows = {form: list(csv.DictReader(io.StringIO(text["csv"]))) for form, text in (("plain", plain), ("together", together))}
         for row in rows["plain"] + rows["together"]:
@@ -111,7 +111,7 @@ class SweepCommand(Case):
         for sweep, said in (("parallel.data=1,2", 1), ("batch.steps=1,2", 0)):
             done = run("study", study, "--sweep", sweep)
             self.assertEqual(done.returncode, 0, done.stderr)
-            self.assertEqual(done.stderr.count("cases run on different numbers of GPUs"), said, done.stderr)
+            self.assertEqual(done.stdout.count("cases run on different numbers of GPUs"), said, done.stdout)
 
     def test_the_finding_of_the_page_is_below_the_table(self):
         study = self.write("study.json", dict(STUDY, batch=dict(STUDY["batch"], steps=8)))
@@ -119,16 +119,39 @@ class SweepCommand(Case):
         page = (self.folder / "out/report.html").read_text()
         headline = html.unescape(re.search(r"<h1[^>]*>(.*?)</h1>", page, re.DOTALL).group(1))
         self.assertRegex(headline, r"^CP 2 costs .* % a GPU against 1, on 4 or 8 GPUs$")
-        self.assertIn(f"\nFound: {headline}. ", text)
+        self.assertIn(f"\nFound     {headline}. ", text)
+
+    def test_a_sweep_fits_on_a_screen(self):
+        """All rows, else the fastest row of each case, else the fastest cases: at most 110 columns and 25 lines."""
+        study = self.write("study.json", dict(STUDY, batch=dict(STUDY["batch"], steps=4)))
+        cases = []
+        for values in ("25,50", "5,10,15,20,25,30,35,40,45,50", ",".join(map(str, range(11, 51)))):
+            sweep = ("study", study, "--sweep", f"cluster.network.nic_GBps={values}", "--set", "parallel.context=8", "--quiet")
+            lines = self.ok(*sweep).splitlines()
+            self.assertLessEqual(len(lines), 25, lines)
+            self.assertLessEqual(max(map(len, lines)), 110, lines)
+            rows = [line for line in lines if line.startswith("NIC ")]
+            cases.append([line.split()[1] for line in rows])
+            self.assertEqual("Shown" in "\n".join(lines), len(cases) > 1)
+            for label in ("Found", "Report", "Next"):
+                self.assertEqual(len([line for line in lines if line.startswith(label)]), 1, lines)
+        self.assertEqual(cases[0], ["25", "25", "50", "50"])
+        self.assertEqual(cases[1], [str(5 * i) for i in range(1, 11)])
+        self.assertEqual(cases[2], [str(50 - i) for i in range(len(cases[2]))])  # a faster card trains faster
+        self.assertIn(f"the fastest {len(cases[2])} of 40 cases", " ".join(lines))
+        self.assertEqual(len([line for line in self.ok(*sweep, "--wide").splitlines() if line.startswith("cluster.network.nic_GBps=") and ": " not in line]), 80)
+        words = " ".join(line.rstrip("\\") for line in lines).split("equipoise ")[1].split()
+        self.assertEqual(words[:6], ["study", str(study), "--set", "parallel.context=8", "--set", "cluster.network.nic_GBps=50"])
+        with mock.patch.dict("os.environ", {"COLUMNS": "80"}):
+            self.assertLessEqual(max(map(len, self.ok(*sweep).splitlines())), 80)
 
     def test_cases_of_equal_gpus(self):
         study = self.write("study.json", dict(STUDY, parallel=dict(STUDY["parallel"], data=2)))
         sweep = ("study", study, "--sweep", "parallel.context=1,2", "--set", "batch.steps=1")
         lines = self.ok(*sweep).splitlines()
-        column = lines[0].split().index("GPUs")
-        self.assertEqual([line.split()[column] for line in lines[1:5]], ["8", "8", "16", "16"])  # a wider CP bought twice the GPUs
+        self.assertEqual([line.split()[3] for line in lines[2:6]], ["8", "8", "16", "16"])  # a wider CP bought twice the GPUs
         fixed = (*sweep, "--set", "cluster.gpus=8")
-        self.assertNotIn("GPUs", self.ok(*fixed).splitlines()[0].split())
+        self.assertNotIn("GPUs", self.ok(*fixed).splitlines()[1].split())
         cases = json.loads(self.ok(*fixed, "--format", "json"))
         self.assertEqual([(case["study"]["gpus"], case["study"]["data"]) for case in cases], [(8, 2), (8, 1)])
         rows = list(csv.DictReader(io.StringIO(self.ok(*sweep, "--format", "csv"))))
@@ -178,8 +201,8 @@ class SweepCommand(Case):
         study = self.write("study.json", {**STUDY, "parallel": {**STUDY["parallel"], "data": 2}})
         sweep = ("--sweep", "parallel.context=1,2,4", "--sweep", "batch.steps=1,2", "--quiet")
         for options in (("--notes",), sweep):
-            lines = run("study", study, *options).stderr.splitlines()
-            self.assertEqual(len([line for line in lines if "borrowed" in line]), 1, lines)
+            done = run("study", study, *options, "--wide")
+            self.assertEqual((done.stdout + done.stderr).count("borrowed"), 1, done)
 
     def test_set_and_sweep(self):
         study = self.write("study.json", STUDY)
@@ -201,7 +224,7 @@ class SweepCommand(Case):
     def test_a_sweep_is_one_table_and_no_case_ends_it(self):
         study = self.write("study.json", dict(STUDY, trace={"uniform": 8192, "documents": 12}))  # 3 steps of 4 x 8K
         sweep = ("study", study, "--sweep", "batch.steps=2,400", "--set", "batch.context_window=8K")
-        table = self.ok(*sweep)
+        table = self.ok(*sweep, "--wide")
         lines = [line for line in table.splitlines() if line.startswith("batch.steps=")]
         self.assertEqual([line.split()[:2] for line in lines[:4]],
                          [[f"batch.steps={n}", policy] for n in (2, 400) for policy in ("plain-4d", "wlb")])
@@ -216,7 +239,7 @@ class SweepCommand(Case):
         cases = json.loads(self.ok(*layouts, "--format", "json"))
         self.assertEqual([{p["status"] for p in case["policies"]} for case in cases], [{"ok"}, {"refused"}])
         self.assertIn("parallel.tensor: expected a divisor", cases[1]["policies"][0]["reason"])
-        self.assertIn("parallel.tensor=5: plain-4d is refused: ", self.ok(*layouts))
+        self.assertIn("parallel.tensor=5: plain-4d is refused: ", self.ok(*layouts, "--wide"))
         rows = list(csv.DictReader(io.StringIO(self.ok(*layouts, "--format", "csv"))))
         self.assertEqual([(row["case"], row["status"]) for row in rows],
                          [(f"parallel.tensor={t}", status) for t, status in ((2, "ok"), (5, "refused")) for _ in range(2)])

@@ -25,7 +25,7 @@ SPACE = {
 
 class Tune(Case):
     def search(self, *arguments, space=SPACE, study=STUDY):
-        return self.ok("tune", self.write("study.json", study), "--space", self.write("space.json", space), "--quiet", *arguments)
+        return self.ok("tune", self.write("study.json", study), "--space", self.write("space.json", space), "--quiet", "--wide", *arguments)
 
     def title_of(self, out):
         return re.search(r"<h1[^>]*>(.*?)</h1>", (out / "report.html").read_text(), re.DOTALL).group(1)
@@ -96,11 +96,38 @@ class Tune(Case):
         self.assertEqual(decided, counts["candidates"])
         self.assertEqual(sum(counts["outcomes"].values()), counts["tried"])
 
+    def test_a_search_fits_on_a_screen(self):
+        """At most 110 columns and 25 lines: what is proposed next can be typed, and --wide has the rest."""
+        study, out = self.write("study.json", dict(STUDY, batch=dict(STUDY["batch"], steps=8))), self.folder / "out"
+        search = ("tune", study, "--budget", "40", "--max-delay", "2,8", "--quiet")
+        for options in ((), ("--out", out)):
+            text = self.ok(*search, *options)
+            lines = text.splitlines()
+            self.assertLessEqual(len(lines), 25, text)
+            self.assertLessEqual(max(map(len, lines)), 110, text)
+            for label in ("Fastest", "Why", "Baseline", "Searched", "Report", "Next"):
+                self.assertEqual(len([line for line in lines if line.startswith(label)]), 1, text)
+        self.assertIn(f"Next      equipoise tune {study} --budget 40 --max-delay 2,8 --out best\n", self.ok(*search))
+        found = json.loads((out / "tune.json").read_text())["ranking"]
+        places = [line for line in lines[2:] if line[0].isdigit()]
+        self.assertGreater(len(places), 4)
+        for row, line in zip(found, places):
+            self.assertTrue(line.startswith(f"{row['rank']} ") and row["name"][:30] in line, (row["name"], line))
+        for command in re.findall(r"equipoise (.*)", text.split("\nNext ")[1]):
+            self.ok(*command.replace("results", str(self.folder / "results")).split())
+
+    def test_the_default_space_is_of_the_framework(self):
+        for framework, pipelines, chunks in (("fsdp", {1}, {1}), ("deepspeed", {1, 2, 4, 8}, {1}), ("megatron", {1, 2, 4, 8}, {1, 2, 4})):
+            study = self.write("study.json", dict(STUDY, framework=framework))
+            space = json.loads(self.ok("tune", study, "--budget", "4", "--format", "json", "--quiet"))["space"]
+            values = [space[key] if isinstance(space[key], list) else [space[key]] for key in ("parallel.pipeline", "parallel.virtual_pipeline")]
+            self.assertEqual(list(map(set, values)), [pipelines, chunks], framework)
+
     def test_the_default_space_is_printed(self):
         study = self.write("study.json", STUDY)
-        result = subprocess.run([PROGRAM, "tune", str(study), "--budget", "20"], capture_output=True, text=True, timeout=120, check=True)
+        result = subprocess.run([PROGRAM, "tune", str(study), "--budget", "20", "--wide"], capture_output=True, text=True, timeout=120, check=True)
         self.assertIn("note: no --space", result.stderr)
-        space = json.loads(result.stderr.split("so this one: ")[1].splitlines()[0])
+        space = json.loads(re.search(r"so a default one: [\d,]+ rows on [\d,]+ layouts, (.*)", result.stderr).group(1))
         self.assertIn("parallel.tensor", space)
         rows = [row if isinstance(row, dict) else {"name": row} for row in space["policies"]]
         self.assertLessEqual({"hbp", "flexsp", "skrull"}, {row["name"] for row in rows})
@@ -427,7 +454,8 @@ class Tune(Case):
         process.send_signal(signal.SIGINT)
         text, errors = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 130, errors)
-        self.assertIn("after the search: what ifs, up to 36 candidates in full\n", errors)
+        own = "after the search: the study's 2 rows in full on the best layout, since best.json has them"
+        self.assertIn(f"{own}; what ifs, up to 36 candidates in full\n", errors)
         found = json.loads((out / "tune.json").read_text())
         self.assertTrue(before["interrupted"] and found["interrupted"] and found["complete"])
         self.assertEqual(len(found["tried"]), 2)
@@ -435,9 +463,9 @@ class Tune(Case):
         self.assertEqual(json.loads((out / "best.json").read_text())["baseline"], "plain-4d")
         self.assertIn("What follows the search was ended early; --resume after tune runs it.", text)
         self.assertEqual(text.count(" by the search: "), 2 - len(found["ranking"]) - len(found["faster"]))
-        self.assertNotIn("after the search: ", run("tune", study, "--space", space, "--out", self.folder / "no-what-if").stderr)
+        self.assertIn(f"{own}\n", run("tune", study, "--space", space, "--out", self.folder / "no-what-if").stderr)
         again = run("tune", study, "--space", space, "--out", out, "--resume")
-        self.assertIn("after the search: 2 rows that only the journal tells of\n", again.stderr)
+        self.assertIn(f"{own}; 2 rows that only the journal tells of\n", again.stderr)
         self.assertFalse(json.loads((out / "tune.json").read_text())["interrupted"])
 
     def test_a_node_that_is_not_full_is_noted(self):
@@ -518,13 +546,13 @@ class Tune(Case):
             self.assertEqual(self.search("--shard", f"{i}/3", "--out", parts, "--jobs", 1 + i), "")
         self.assertEqual(sorted(path.name for path in parts.iterdir()), [f"shard-{i}-of-3" for i in range(3)])
         merged = self.folder / "merged"
-        self.assertEqual(self.ok("merge", merged, parts, "--quiet"), table)
+        self.assertEqual(self.ok("merge", merged, parts, "--quiet", "--wide"), table)
         for name in ("tune.json", "best.json"):
             self.assertEqual((merged / name).read_bytes(), (whole / name).read_bytes(), name)
         study = self.folder / "study.json"  # and of the default space
         for i in range(2):
             self.ok("tune", study, "--budget", 60, "--shard", f"{i}/2", "--out", self.folder / "default", "--quiet")
-        self.assertEqual(self.ok("merge", merged, self.folder / "default", "--quiet"), self.ok("tune", study, "--budget", 60, "--quiet"))
+        self.assertEqual(self.ok("merge", merged, self.folder / "default", "--quiet", "--wide"), self.ok("tune", study, "--budget", 60, "--quiet", "--wide"))
         note = run("merge", self.folder / "again", *sorted(parts.iterdir())).stderr
         self.assertIn("note: from the shards: ", note)
         (parts / "shard-1-of-3" / "tune.journal").unlink()

@@ -353,6 +353,14 @@ constexpr Kind kKinds[] = {
      "--out DIR writes a page and all tables; --wide prints all columns{more:/}"},
     {"more_notes", "part of report_at", "notes", "; --notes has {notes:#more note}"},
 
+    {"shown_of_cases", "a sweep's screen has no room for all rows", "",
+     "the fastest row of each case; --wide prints all rows and columns"},
+    {"shown_cases", "a sweep's screen has no room for all cases", "cases of",
+     "the fastest {cases} of {of:#case}, each with its fastest row; --wide prints all rows and columns"},
+
+    {"shown_places", "a search's screen has no room for all places", "places of",
+     "the first {places} of {of:#place}; --wide prints all rows and columns"},
+
     // --- Rows that differ
     {"recompute_differs", "rows of a study recompute differently", "rules",
      "recompute differs between rows, and so part of their speed-up: {rules:/; }",
