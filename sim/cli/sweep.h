@@ -69,7 +69,7 @@ class SweepPrinter {
 };
 
 inline constexpr const char* kSweepJournal = "sweep.journal";  // in --out
-inline constexpr JournalKind kSweepJournalKind = {"equipoise.sweep-journal/5", "equipoise study --sweep",
+inline constexpr JournalKind kSweepJournalKind = {"equipoise.sweep-journal/4", "equipoise study --sweep",
                                                   "sweep", "study, cases, options or files"};
 
 struct SweepJournalText {
