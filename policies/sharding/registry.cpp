@@ -107,30 +107,36 @@ class Joiner {
   void add(const Segment& segment) {
     if (slices_.size() <= at(segment.slice)) slices_.resize(at(segment.slice) + 1);
     Runs& own = slices_[at(segment.slice)];
-    if (own.newest != kNone) {
-      // Rules give ranks their pieces of a slice in one order: the next piece touches the next run.
-      const std::uint32_t next = runs_[own.last].next;
-      if (grows(runs_[next].joined, segment)) {
-        own.last = next;
+    const auto added = static_cast<std::uint32_t>(runs_.size());
+    if (own.end == kNone) {
+      runs_.push_back({segment, added});
+      own = {added, added};
+      return;
+    }
+    // Rules give every rank its pieces of a slice in one order, so the next piece touches the next run, or
+    // the first one where a rank begins.
+    for (const std::uint32_t run : {runs_[own.last].next, runs_[own.end].next})
+      if (grows(runs_[run].joined, segment)) {
+        own.last = run;
         return;
       }
-    }
-    const auto added = static_cast<std::uint32_t>(runs_.size());
-    runs_.push_back({segment, added});
-    if (own.newest != kNone) std::swap(runs_[own.newest].next, runs_.back().next);
-    own = {added, added};
+    const auto follows = [&](std::uint32_t run) { return segment.q_begin > runs_[run].joined.q_begin; };
+    const std::uint32_t before = follows(own.last) ? own.last : own.end;
+    runs_.push_back({segment, std::exchange(runs_[before].next, added)});
+    if (before == own.end && follows(before)) own.end = added;
+    own.last = added;
   }
 
   // Appends them by slice and place, and forgets them.
   void take(std::vector<Segment>& out) {
     for (const Runs& own : slices_) {
-      if (own.newest == kNone) continue;
+      if (own.end == kNone) continue;
       of_slice_.clear();
-      std::uint32_t run = own.newest;
+      std::uint32_t run = own.end;
       do {
         run = runs_[run].next;
         of_slice_.push_back(runs_[run].joined);
-      } while (run != own.newest);
+      } while (run != own.end);
       if (!std::ranges::is_sorted(of_slice_, {}, &Segment::q_begin))
         std::ranges::sort(of_slice_, {}, &Segment::q_begin);
       for (std::size_t i = 0; i < of_slice_.size(); ++i)
@@ -144,10 +150,10 @@ class Joiner {
   static constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
   struct Run {
     Segment joined;
-    std::uint32_t next;  // of its slice, in the order of their first pieces; the oldest after the newest
+    std::uint32_t next;  // of its slice, mostly by place; the first one after the end
   };
   struct Runs {
-    std::uint32_t newest = kNone, last = kNone;  // last: the one that grew
+    std::uint32_t end = kNone, last = kNone;  // last: the one that grew
   };
 
   // Whether the segment touched the run of its slice, and so is part of it now.
