@@ -24,6 +24,7 @@
 
 #include <cstddef>
 #include <deque>
+#include <set>
 #include <span>
 #include <utility>
 
@@ -260,7 +261,7 @@ class ThresholdTrials {
     PackOptions options = problem_.options;
     options.of<WlbOptions>().thresholds = std::move(thresholds);
     options.of<WlbOptions>().queues = queues;
-    if (!keeps_up(options)) return false;
+    if (!tried_.insert(wlb_thresholds(options)).second || !keeps_up(options)) return false;
     const PackingProblem tried{problem_.batches, options, problem_.workload};
     const Plan plan = plan_wlb(tried);
     ++best_.plans_tried;
@@ -314,6 +315,7 @@ class ThresholdTrials {
   const PackingProblem& problem_;
   const std::function<double(const Plan&)>& predicted_seconds_;
   double bound_;
+  std::set<std::vector<std::int64_t>> tried_;
   bool found_ = false;
   ThresholdSearch best_;
 };

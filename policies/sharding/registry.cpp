@@ -1,9 +1,11 @@
 // The one table of sharding rules, in help order.
 
 #include <algorithm>
+#include <limits>
 #include <span>
 #include <utility>
 
+#include "policies/base/index.h"
 #include "policies/base/text.h"
 #include "policies/sharding/rules.h"
 #include "policies/sharding/sharding.h"
@@ -97,40 +99,100 @@ double TileAttentionCost::seconds(std::span<const Segment> segments) const {
   return pairs;
 }
 
-// Sorts segments that are a few sorted runs, as ranks put together leave them: neighbouring runs are merged
-// until one is left.
-static void merge_runs(std::span<Segment> segments) {
-  const auto before = [](const Segment& a, const Segment& b) {
-    return a.slice != b.slice ? a.slice < b.slice : a.q_begin < b.q_begin;
-  };
-  for (bool merged = true; merged;) {
-    merged = false;
-    for (auto run = segments.begin(); run != segments.end();) {
-      const auto middle = std::is_sorted_until(run, segments.end(), before);
-      const auto end = std::is_sorted_until(middle, segments.end(), before);
-      merged = merged || middle != segments.end();
-      std::inplace_merge(run, middle, end, before);
-      run = end;
+namespace {
+
+// Joins the segments of one rank in whatever order they come.
+class Joiner {
+ public:
+  void add(const Segment& segment) {
+    if (slices_.size() <= at(segment.slice)) slices_.resize(at(segment.slice) + 1);
+    Runs& own = slices_[at(segment.slice)];
+    const auto added = static_cast<std::uint32_t>(runs_.size());
+    if (own.end == kNone) {
+      runs_.push_back({segment, added});
+      own = {added, added};
+      return;
     }
+    // Rules give every rank its pieces of a slice in one order, so the next piece touches the next run, or
+    // the first one where a rank begins.
+    for (const std::uint32_t run : {runs_[own.last].next, runs_[own.end].next})
+      if (grows(runs_[run].joined, segment)) {
+        own.last = run;
+        return;
+      }
+    const auto follows = [&](std::uint32_t run) { return segment.q_begin > runs_[run].joined.q_begin; };
+    const std::uint32_t before = follows(own.last) ? own.last : own.end;
+    runs_.push_back({segment, std::exchange(runs_[before].next, added)});
+    if (before == own.end && follows(before)) own.end = added;
+    own.last = added;
+  }
+
+  // Appends them by slice and place, and forgets them.
+  void take(std::vector<Segment>& out) {
+    for (const Runs& own : slices_) {
+      if (own.end == kNone) continue;
+      of_slice_.clear();
+      std::uint32_t run = own.end;
+      do {
+        run = runs_[run].next;
+        of_slice_.push_back(runs_[run].joined);
+      } while (run != own.end);
+      if (!std::ranges::is_sorted(of_slice_, {}, &Segment::q_begin))
+        std::ranges::sort(of_slice_, {}, &Segment::q_begin);
+      for (std::size_t i = 0; i < of_slice_.size(); ++i)
+        if (i == 0 || !grows(out.back(), of_slice_[i])) out.push_back(of_slice_[i]);
+    }
+    slices_.clear();
+    runs_.clear();
+  }
+
+ private:
+  static constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
+  struct Run {
+    Segment joined;
+    std::uint32_t next;  // of its slice, mostly by place; the first one after the end
+  };
+  struct Runs {
+    std::uint32_t end = kNone, last = kNone;  // last: the one that grew
+  };
+
+  // Whether the segment touched the run of its slice, and so is part of it now.
+  static bool grows(Segment& run, const Segment& segment) {
+    if (run.q_end == segment.q_begin) {
+      run.q_end = segment.q_end;
+      return true;
+    }
+    if (run.q_begin != segment.q_end) return false;
+    run.q_begin = segment.q_begin;
+    run.kv_begin = segment.kv_begin;
+    return true;
+  }
+
+  std::vector<Runs> slices_;
+  std::vector<Run> runs_;
+  std::vector<Segment> of_slice_;
+};
+
+}  // namespace
+
+void join_ranks(const Sharding& from, int each, Sharding& out) {
+  thread_local Joiner joiner;
+  const std::size_t ranks = from.rank_begin.size() - 1;
+  out.segments.clear();
+  out.rank_begin.assign(1, 0);
+  for (std::size_t first = 0; first < ranks; first += at(each)) {
+    const std::size_t begin = from.rank_begin[first], end = from.rank_begin[first + at(each)];
+    for (const Segment& segment : std::span(from.segments).subspan(begin, end - begin)) joiner.add(segment);
+    joiner.take(out.segments);
+    out.rank_begin.push_back(static_cast<std::uint32_t>(out.segments.size()));
   }
 }
 
 void join_touching(Sharding& sharding) {
-  std::size_t kept = 0, next = 0;
-  for (std::size_t r = 1; r < sharding.rank_begin.size(); ++r) {
-    const std::size_t first = kept, end = sharding.rank_begin[r];
-    merge_runs(std::span(sharding.segments).subspan(next, end - next));
-    for (; next < end; ++next) {
-      const Segment s = sharding.segments[next];
-      Segment& last = sharding.segments[kept > first ? kept - 1 : kept];
-      if (kept > first && last.slice == s.slice && last.q_end == s.q_begin)
-        last.q_end = s.q_end;
-      else
-        sharding.segments[kept++] = s;
-    }
-    sharding.rank_begin[r] = static_cast<std::uint32_t>(kept);
-  }
-  sharding.segments.resize(kept);
+  thread_local Sharding joined;
+  join_ranks(sharding, 1, joined);
+  sharding.segments.swap(joined.segments);
+  sharding.rank_begin.swap(joined.rank_begin);
 }
 
 }  // namespace equipoise

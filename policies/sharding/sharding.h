@@ -88,8 +88,12 @@ struct Sharding {
   }
 };
 
-// Merges adjacent segments of a rank, since a kernel is called once for adjacent queries of a slice. Sorts by
-// slice and place. O(n log n).
+// Writes the segments and rank_begin of a group in which `each` neighbouring ranks of `from` are one: sorted
+// by slice and place, and adjacent ones joined, since a kernel is called once for adjacent queries of a
+// slice. O(n) where all ranks have their pieces of a slice in one order, as under the zig-zags and striped;
+// else O(n log n).
+void join_ranks(const Sharding& from, int each, Sharding& out);
+// The same for ranks that stay alone.
 void join_touching(Sharding& sharding);
 
 // The predicted attention seconds of one rank's segments. The cost model implements it, or tile-padded pairs

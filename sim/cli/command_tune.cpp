@@ -360,7 +360,8 @@ int report_search(TuneJob& job, const SearchResult& found, const Outputs& output
   const bool has_baseline = ends([&] { run_baseline(baseline, job.inputs, options.run); });
   const bool has_rows = ends([&] {
     options.show("in full: the study's rows on the best layout");
-    rank_own_rows(job.candidates, job.inputs, options, std::bind_front(has_flags, std::cref(job)), places);
+    rank_own_rows(job.candidates, job.inputs, found, options, std::bind_front(has_flags, std::cref(job)),
+                  places);
     if (folder.empty()) places.omitted.clear();  // there is no best.json
     run_ranked(job.candidates, places.ranking, job.inputs, baseline, options, ranking);
     run_ranked(job.candidates, places.faster, job.inputs, baseline, options, faster);

@@ -184,7 +184,12 @@ void MicroBatchCoster::cost_mixer(Mixer mixer, const MicroBatch& micro_batch, in
   const std::int64_t window = costs_.attention.window_of(mixer);
   const Sharding& seen = out.seen_by(window);
   const ExchangedTokens tokens = exchanged_tokens(micro_batch, seen, mixer, costs_, out.pool.get());
-  const ContextCase of{costs_, attention_, micro_batch, seen, tokens, context, window};
+  ContextCase of{costs_, attention_, micro_batch, seen, tokens, context, window};
+  const int shares = context_form(costs_).head_shares(costs_.layout(), context);
+  if (attends(mixer) && shares > 1) {
+    merge_inner_ranks(seen, shares, merged_);
+    of.merged = &merged_;
+  }
   out.cast_tokens = std::max(out.cast_tokens, tokens.held());
   exchanges_.clear();
   RangeUse of_layer;

@@ -171,6 +171,7 @@ class MicroBatchCoster {
   // Scratch.
   ContextExchanges exchanges_;  // of a layer, equal for all layers of a mixer, and the work between them
   ContextPasses passes_;
+  Sharding merged_;  // ContextCase::merged
   OpList before_, after_;
   std::vector<ExpertArrivals> own_;
   std::vector<LayerWork> works_;  // by rank, for the layer under construction

@@ -16,8 +16,10 @@ namespace equipoise {
 
 // Adds to `places` and `candidates` the fastest of them, where it is faster than the first of `places`, and
 // those of a weaker claim that are faster still: the first of each policy that the search has not.
-// `wanted`: whether the search may name this row, which the study has alone.
-void rank_own_rows(Candidates& candidates, const StudyInputs& inputs, const SearchOptions& options,
+// `wanted`: whether the search may name this row, which the study has alone. What the search has run, or has
+// proven slower, does not run again.
+void rank_own_rows(Candidates& candidates, const StudyInputs& inputs, const SearchResult& found,
+                   const SearchOptions& options,
                    const std::function<bool(const Study&, const PolicyResult&)>& wanted, Places& places);
 
 }  // namespace equipoise

@@ -124,7 +124,7 @@ class Search {
     std::vector<char> done;
   };
   void try_batch(const std::vector<Point>& points, std::size_t rung);
-  void try_one(Batch& batch, std::size_t i, const TrialLimits& limits);
+  void try_one(Batch& batch, std::size_t i, const TrialLimits& limits, Cores::Row& row);
   bool has_all_the_time(const Batch& batch);
   [[nodiscard]] std::optional<Trial> known_trial(std::size_t n, Point point, const TrialLimits& limits) const;
   void record(const Batch& batch);
@@ -236,7 +236,7 @@ void Search::show_progress() {
                     winner == best_.end() ? 0 : winner->front());
 }
 
-void Search::try_one(Batch& batch, std::size_t i, const TrialLimits& limits) {
+void Search::try_one(Batch& batch, std::size_t i, const TrialLimits& limits, Cores::Row& row) {
   const Point point = batch.points[i];
   const auto number = static_cast<std::size_t>(result_.trials) + i;
   if (std::optional<Trial> known = known_trial(number, point, limits)) {
@@ -246,6 +246,7 @@ void Search::try_one(Batch& batch, std::size_t i, const TrialLimits& limits) {
   end_if_stopped(options_.run);
   RunStudyOptions run = options_.run;
   run.jobs = 1;
+  run.row = &row;
   batch.trials[i] = try_candidate(candidate_study(candidates_, point, options_.name), inputs_of(batch.rung),
                                   limits, run, shared_by(point.layout, batch.rung),
                                   batch.rung == halving_.last() ? &batch.rows[i] : nullptr);
@@ -267,7 +268,8 @@ bool Search::has_all_the_time(const Batch& batch) {
   return true;
 }
 
-// Tries all against the limit of before the batch; on few steps there is none.
+// Tries all against the limit of before the batch; on few steps there is none. A policy that searches by
+// simulation also has the threads that no other candidate needs.
 void Search::try_batch(const std::vector<Point>& points, std::size_t rung) {
   const TrialLimits limits = limits_of(rung);
   Batch batch{points, rung, std::vector<Trial>(points.size()),
@@ -278,12 +280,15 @@ void Search::try_batch(const std::vector<Point>& points, std::size_t rung) {
     return std::tuple(points[i].row, std::string_view(alike_[points[i].layout]),
                       candidates_.layouts[points[i].layout].layout.data);
   });
+  const int threads = std::max(1, options_.run.jobs);
+  Cores cores(threads);
   bool stopped = false;
   do {
     try {
-      parallel_for(std::max(1, options_.run.jobs), points.size(), [&](int, std::size_t turn) {
+      parallel_for(threads, points.size(), [&](int, std::size_t turn) {
         if (batch.done[turns[turn]] != 0) return;
-        try_one(batch, turns[turn], limits);
+        Cores::Row row(cores, turn);
+        try_one(batch, turns[turn], limits, row);
         batch.done[turns[turn]] = 1;
       });
       stopped = false;

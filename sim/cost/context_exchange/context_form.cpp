@@ -188,24 +188,19 @@ static ReceivedTokens received_by_ranks(const ContextCase& of) {
 }
 
 void merge_inner_ranks(const Sharding& sharding, int inner, Sharding& out) {
-  out.rank_begin.assign(1, 0);
+  join_ranks(sharding, inner, out);
   out.rank_tokens.clear();
   out.rank_local_tokens.clear();
-  out.segments.clear();
   out.placement = sharding.placement;
   out.pieces = sharding.pieces;
   for (std::size_t first = 0; first < sharding.rank_tokens.size(); first += at(inner)) {
     out.rank_tokens.push_back(0);
     out.rank_local_tokens.push_back(0);
     for (std::size_t r = first; r < first + at(inner); ++r) {
-      const auto of_rank = sharding.of_rank(static_cast<int>(r));
-      out.segments.insert(out.segments.end(), of_rank.begin(), of_rank.end());
       out.rank_tokens.back() += sharding.rank_tokens[r];
       out.rank_local_tokens.back() += sharding.rank_local_tokens[r];
     }
-    out.rank_begin.push_back(static_cast<std::uint32_t>(out.segments.size()));
   }
-  join_touching(out);
 }
 
 // Ranks that share the heads have all queries of their group, so each key of the group is seen at least by
@@ -215,10 +210,9 @@ ReceivedTokens received_tokens(const ContextCase& of) {
     const auto received = static_cast<double>(of.tokens.tasks->received);
     return {received, received};
   }
-  const int shares = context_form(of.costs).head_shares(of.costs.layout(), of.context);
-  if (shares == 1) return received_by_ranks(of);
-  thread_local Sharding merged;
-  merge_inner_ranks(of.sharding, shares, merged);
+  if (of.merged == nullptr) return received_by_ranks(of);
+  const Sharding& merged = *of.merged;
+  const int shares = of.context / merged.ranks();
   const ContextCase outer{of.costs,  of.attention,        of.micro_batch, merged,
                           of.tokens, of.context / shares, of.window};
   ReceivedTokens tokens;

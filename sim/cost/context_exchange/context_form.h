@@ -144,6 +144,8 @@ struct ContextCase {
   int context = 1;
   std::int64_t window = 0;
   int head_shares = 1;  // ranks that share the heads of each call
+  // The sharding where ranks that share heads are one (merge_inner_ranks); null if none do.
+  const Sharding* merged = nullptr;
 
   [[nodiscard]] Picoseconds backward(AttentionTimes times) const {
     return times.backward + (costs.layout().repeats(RecomputeModule::core_attn) ? times.forward : 0);

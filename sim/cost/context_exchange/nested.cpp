@@ -79,10 +79,8 @@ void attend_nested(const ContextCase& of, ContextPasses& out, RangeUse& use) {
   if (const ContextForm* plain = plain_form(of.costs, kAcross, of.context))
     return plain->attend(of, out, use);
   const int inner = inner_of(of.costs, of.context);
-  thread_local Sharding merged;
   thread_local ContextPasses passes;
-  merge_inner_ranks(of.sharding, inner, merged);
-  const ContextCase across{of.costs,  of.attention,       of.micro_batch, merged,
+  const ContextCase across{of.costs,  of.attention,       of.micro_batch, *of.merged,
                            of.tokens, of.context / inner, of.window,      inner};
   RangeUse of_outer;  // the ranks of an inner group make the same calls
   kAcross.attend(across, passes, of_outer);

@@ -44,8 +44,7 @@ void exchange_heads(const LayerCosts& costs, const ExchangedTokens& tokens, cons
 void attend_with_share(const ContextCase& of, ContextPasses& out, RangeUse& use) {
   out.forward.reset(of.context, 2);
   out.backward.reset(of.context, 2);
-  thread_local Sharding merged;
-  merge_inner_ranks(of.sharding, of.context, merged);
+  const Sharding& merged = *of.merged;
   RangeUse of_rank;  // all ranks make the same call
   const AttentionTimes all =
       of.attention.times(merged.segments, merged.pieces, of.window, of.context, of_rank);
