@@ -283,7 +283,7 @@ constexpr Policy kPolicies[] = {
         placing(skrull<plan_skrull>("skrull", "Skrull Alg. 1 + 2",
                                     "gds, with short documents whole on one CP rank (DACP)", kSkrullKeys))),
     skrull_solved(placing(skrull<plan_skrull>(
-        "skrull-solver", "Skrull Eq. 9-16",
+        "skrull-solver", "Skrull Eq. 8-11",
         "What gds and DACP decide as one integer program: the fastest slowest lane", kSkrullSolverKeys))),
     placing(skrull<plan_round_robin>("round-robin", "Skrull Alg. 4",
                                      "gds, with documents dealt to the CP rank with the most room",

@@ -1,4 +1,4 @@
-// Skrull's joint program (arXiv 2505.19609, Eq. 9-16), which GDS and DACP solve by two separate heuristics.
+// Skrull's joint program (arXiv 2505.19609, Eq. 8-11), which GDS and DACP solve by two separate heuristics.
 // It decides together a document's lane and micro-batch (GDS), and whether it stays whole on one CP rank or
 // is distributed (DACP). For lane i, its micro-batch j, CP rank r and document k:
 //

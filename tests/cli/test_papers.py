@@ -319,6 +319,10 @@ class Papers(Case):
 
 
 class Inputs(unittest.TestCase):
+    def test_a_name_is_replaced_and_the_difference_of_two_taken(self):
+        names = {"$pack": 4096, "$slack": 32}
+        self.assertEqual(filled(["$pack", {"threshold": "$pack - $slack"}, "4 - 2", "$pack - 1"], names), [4096, {"threshold": 4064}, "4 - 2", "$pack - 1"])
+
     def test_documents_are_filtered_before_they_are_counted_and_cut(self):
         run = unittest.mock.Mock()
         run.lengths.return_value = [10, 2000, 300, 5000, 40]

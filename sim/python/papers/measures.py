@@ -72,17 +72,23 @@ def memory(case, label):
     return metric(case, label, "peak_memory_bytes", "GiB"), "oom" if status(case.summary, label) == "oom" else ""
 
 
+def gigabytes_of_ranks(case, label, ranks):
+    """The peak of each CP rank in the first step."""
+    return [peak / 1e9 for peak in case.run.peaks_of_ranks(case.study, case.policies, ranks, case.keys)[label]]
+
+
 def emptiest(case, label, ranks):
-    """The least of all CP ranks' peaks, in GB."""
-    return min(case.run.peaks_of_ranks(case.study, case.policies, ranks, case.keys)[label]) / 1e9
+    return min(gigabytes_of_ranks(case, label, ranks))
 
 
-def speedup_with_data_time(case, label, against, visible=None):
-    """The speed-up where so many seconds per step wait for packing; by default as many as packing took beyond a step."""
+def fullest(case, label, ranks):
+    return max(gigabytes_of_ranks(case, label, ranks))
+
+
+def speedup_with_data_time(case, label, against, visible):
+    """The speed-up where so many seconds per step wait for packing."""
     found = row(case.summary, label)
     total, step = found["metrics"]["total_seconds"], found["metrics"]["step_seconds"]
-    if visible is None:
-        visible = max(0, found["measured"]["pack_ms"] / 1000 - step)
     return ratio(per_token(case.summary, against), (total + total / step * visible) / found["metrics"]["total_tokens"])
 
 
@@ -136,6 +142,6 @@ def share_of_documents(case, label, gigabytes, longest, distribution, count):
 
 MEASURES = {
     measure.__name__: measure
-    for measure in (metric, speedup, slowdown, slowdown_or_oom, speedup_and_status, seconds_per_token, tokens_per_second, tokens_per_step, memory, emptiest,
+    for measure in (metric, speedup, slowdown, slowdown_or_oom, speedup_and_status, seconds_per_token, tokens_per_second, tokens_per_step, memory, emptiest, fullest,
                     speedup_with_data_time, optimum, printed, plan, attention, products, share_of_documents)
 }

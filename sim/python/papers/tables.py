@@ -7,11 +7,11 @@ The *hypothesis* is one setting for all figures of the paper: for each thing tha
 supports the choice, what is taken where nothing is chosen (`unchosen`), what was `chosen`, and `by` which figure. Its `set` gives keys
 and, for each, both values. Every figure is made with both.
 
-A *setting* is a study, its rows (`policies`, or so many of the shipped `first_rows`), and keys as `equipoise study --set` takes
-them. It may start from a named one (`like`), draw with one seed (`seed`) and be one that the program may refuse (`refusable`). A
-"$name" in it is replaced by the value of its own key "$name". `trace` and `batch` have further forms (inputs.py). A *table* has
-figures: what is printed, and how ours is measured. An *experiment* has rows, which begin with the cells of `is`, and columns. The
-settings (`at`) of table, row or figure, column and cell are merged, later ones over earlier ones.
+A *setting* is a study, its rows (`policies`, the shipped ones by default), and keys as `equipoise study --set` takes them. It may
+start from a named one (`like`), draw with one seed (`seed`) and be one that the program may refuse (`refusable`). A "$name" in it is
+replaced by the value of its own key "$name", and "$a - $b" by their difference. `trace` and `batch` have further forms (inputs.py).
+A *table* has figures: what is printed, and how ours is measured. An *experiment* has rows, which begin with the cells of `is`, and
+columns. The settings (`at`) of table, row or figure, column and cell are merged, later ones over earlier ones.
 
     measure   a function of measures.py and its arguments, e.g. ["speedup", "wlb-llm", "plain-4d"]
     over      a setting whose measure ours is divided by
@@ -37,8 +37,11 @@ BALANCE = ("abr", "cr", "dbr", "pr")  # a figure whose name ends in one of these
 
 
 def filled(value, names):
-    """A value with each "$name" in it replaced by what it names."""
+    """A value with each "$name" in it replaced by what it names, and "$a - $b" by the difference."""
     if isinstance(value, str):
+        first, minus, second = value.partition(" - ")
+        if minus and first in names and second in names:
+            return filled(first, names) - filled(second, names)
         return filled(names[value], names) if value in names else value
     if isinstance(value, list):
         return [filled(item, names) for item in value]
@@ -84,9 +87,7 @@ class Paper:
         """What a measure says of the merged setting; nothing where the program refuses a setting that may be `refusable`."""
         setting = self.setting(*parts)
         shipped = json.loads((STUDIES / f"{setting['study']}.json").read_text()) if "study" in setting else {}
-        if "first_rows" in setting:
-            setting["policies"] = shipped["policies"][: setting.pop("first_rows")]
-        elif "policies" in setting:
+        if "policies" in setting:
             setting["policies"] = [self.policy(entry) for entry in setting["policies"]]
         names = {key: value for key, value in setting.items() if key.startswith("$")}
         setting = filled({key: value for key, value in setting.items() if key not in names}, names)
