@@ -9,6 +9,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <set>
 #include <span>
 #include <utility>
@@ -28,6 +29,9 @@ constexpr double kCannotRun = std::numeric_limits<double>::infinity();
 constexpr std::int64_t kFewMoves = 16;  // alternatives are compared with 1/16 of the moves
 constexpr std::size_t kMostStarts = 4;  // starts that are packed again
 constexpr std::size_t kLookedAt = 16;   // batches on which ways to pack are compared
+constexpr std::size_t kRaced = 4;       // steps on which rivals with the same documents race
+// How much slower one must be in all of them to lose. More where single steps may still gain.
+constexpr double kLosesInSum = 1.01, kLosesInSteps = 1.1;
 constexpr double kNear = 1.02;  // all moves seldom gain more on a way that is this much slower than another
 // Documents of a global batch up to which the search is worth its time. Training has a few thousand.
 constexpr std::size_t kMostSearched = 1 << 18;
@@ -36,7 +40,7 @@ PackingProblem with(const PackingProblem& problem, const PackOptions& options) {
   return {problem.batches, options, problem.workload};
 }
 
-// An alternative: its options, plan and price.
+// An alternative: its options and price.
 struct Alternative {
   PackOptions options;
   std::vector<double> steps = {};  // seconds
@@ -93,6 +97,12 @@ std::string key_of_start(const PackOptions& options) {
   return key;
 }
 
+// What an alternative races against: one with the same documents in each step.
+struct Rival {
+  std::span<const double> steps = {};  // empty: there is no race
+  double loses = 1;
+};
+
 class Alternatives {
  public:
   Alternatives(const PackingProblem& problem, const PlanPrices& prices, LaneShapes& lanes)
@@ -118,13 +128,7 @@ class Alternatives {
   }
 
   void price(const Plan& plan, Alternative& out) {
-    out.steps.clear();
-    if (prices_.steps_that_fit) {
-      out.steps = prices_.steps_that_fit(plan);
-    } else {
-      StepPacker packer(out.options, {}, problem_.workload, lanes_);
-      for (const Step& step : plan.steps) out.steps.push_back(packer.seconds(step));
-    }
+    out.steps = seconds_of_steps(plan, out.options);
     out.seconds = sum_of(out.steps);
     ++tried_;
   }
@@ -163,8 +167,9 @@ class Alternatives {
                    [&](Alternative& made) { price_start(plan_start(with(problem_, made.options)), made); });
   }
 
-  // The start packed anew, where each step keeps the faster of the two. Computed once for all bounds.
-  Alternative improved(const PackOptions& options) {
+  // The start packed anew, where each step keeps the faster of the two. Computed once for all bounds. One
+  // that loses its race ends early, as one that cannot run.
+  Alternative improved(const PackOptions& options, const Rival& rival = {}) {
     const EquipoiseOptions& own = options.of<EquipoiseOptions>();
     std::string key = key_of_start(options);
     for (const std::int64_t number : {own.moves, std::int64_t{own.place}})
@@ -176,7 +181,7 @@ class Alternatives {
     const auto [known, is_new] = packed_anew_.try_emplace(std::move(key));
     Alternative& made = known->second;
     if (is_new || was_delayed(made))
-      made = fitting(options, [this](Alternative& fresh) { pack_anew(fresh); });
+      made = fitting(options, [&](Alternative& fresh) { pack_anew(fresh, rival); });
     return made;
   }
 
@@ -200,12 +205,57 @@ class Alternatives {
     return made;
   }
 
-  void pack_anew(Alternative& made) {
+  [[nodiscard]] std::vector<double> seconds_of_steps(const Plan& plan, const PackOptions& options) const {
+    if (prices_.steps_that_fit) return prices_.steps_that_fit(plan);
+    StepPacker packer(options, {}, problem_.workload, lanes_);
+    return each_of(plan.steps, [&](const Step& step) { return packer.seconds(step); });
+  }
+
+  // All steps, those of the race first: the rival's slowest, its fastest and some in between.
+  static std::vector<std::size_t> ordered_for_race(std::span<const double> rival) {
+    std::vector<std::size_t> order(rival.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::ranges::stable_sort(order, std::ranges::greater{}, [&](std::size_t s) { return rival[s]; });
+    for (std::size_t k = 1; k < std::min(kRaced, order.size()); ++k)
+      std::swap(order[k], order[k * (order.size() - 1) / (kRaced - 1)]);
+    return order;
+  }
+
+  // Whether the steps of the race, packed, are all slower than the rival's, and their sum by more than it
+  // allows.
+  [[nodiscard]] bool loses(std::span<const std::size_t> raced, const Plan& packed, const Rival& rival,
+                           const PackOptions& options) const {
+    Plan first;
+    for (const std::size_t s : raced) first.steps.push_back(packed.steps[s]);
+    const std::vector<double> seconds = seconds_of_steps(first, options);
+    double others = 0;
+    for (std::size_t k = 0; k < raced.size(); ++k) {
+      if (seconds[k] <= rival.steps[raced[k]]) return false;
+      others += rival.steps[raced[k]];
+    }
+    return sum_of(seconds) > rival.loses * others;
+  }
+
+  // Packs all steps, unless it loses the race.
+  bool pack_all(const PackingProblem& problem, const Rival& rival, PackedStart& packed) const {
+    const std::size_t count = packed.plan.steps.size();
+    const bool races = rival.steps.size() == count && count > kRaced;
+    const std::vector<std::size_t> order = ordered_for_race(races ? rival.steps : std::vector<double>(count));
+    const std::span raced = std::span(order).first(races ? kRaced : 0);
+    pack_steps(problem, lanes_, raced, packed);
+    if (races && loses(raced, packed.plan, rival, problem.options)) return false;
+    pack_steps(problem, lanes_, std::span(order).subspan(raced.size()), packed);
+    return true;
+  }
+
+  void pack_anew(Alternative& made, const Rival& rival) {
     // Simulated steps decide what a step keeps, else the packer's own clock.
     EquipoiseOptions& own = made.options.of<EquipoiseOptions>();
     own.keeps.assign(prices_.steps_that_fit ? problem_.batches.size() : 0, 0);
     own.made.reset();
-    PackedStart packed = pack_start(with(problem_, made.options), lanes_);
+    const PackingProblem problem = with(problem_, made.options);
+    PackedStart packed(plan_start(problem));
+    if (!pack_all(problem, rival, packed)) return;
     if (!is_allowed(packed.plan, made)) return;
     price(packed.plan, made);
     Alternative start{made.options};
@@ -345,8 +395,14 @@ Alternative best_packed_anew(const PackOptions& given, std::span<const std::int6
     EquipoiseOptions& own = options.of<EquipoiseOptions>();
     options.micro_batches = micro_batches;
     own.moves = given.of<EquipoiseOptions>().moves / kFewMoves;
-    if (own.start == Start::gather) own.step_of = gathered_steps(with(alternatives.problem(), options));
-    Alternative made = alternatives.improved(options);
+    if (own.start == Start::gather) {
+      own.step_of = gathered_steps(with(alternatives.problem(), options));
+      const EquipoiseOptions& known =
+          to.options.of<EquipoiseOptions>();  // a narrower window may change nothing
+      if (own.step_of == known.step_of && micro_batches == to.options.micro_batches) return to.seconds;
+    }
+    const bool races = key_of(start_of(options)) == key_of(start_of(to.options));
+    Alternative made = alternatives.improved(options, races ? Rival{to.steps, kLosesInSum} : Rival());
     const double seconds = made.seconds;
     if (to.options.of<EquipoiseOptions>().start == Start::best) to.options = options;  // however slow it is
     offer(std::move(made), to);
@@ -378,7 +434,7 @@ Alternative best_packed_anew(const PackOptions& given, std::span<const std::int6
   if (best.options.of<EquipoiseOptions>().place && given.context > 1) {
     PackOptions spread = best.options;
     spread.of<EquipoiseOptions>().place = false;
-    offer(alternatives.improved(spread), best);
+    offer(alternatives.improved(spread, {best.steps, kLosesInSum}), best);
   }
   offer(std::move(gathered), best);
   return best;
@@ -519,7 +575,7 @@ class DegreeSearch {
   Alternative packed_in(const StepDegrees& degrees) {
     PackOptions options = few_;
     options.of<EquipoiseOptions>().degrees.assign(best_.steps.size(), degrees);
-    return alternatives_.improved(options);
+    return alternatives_.improved(options, {best_.steps, kLosesInSteps});
   }
 
   std::span<const int> degrees_;
