@@ -6,6 +6,7 @@
 // between long and short is the capacity of a rank of the narrower lanes, or a part of it. Each step takes
 // the fastest choice.
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <map>
 #include <memory>
@@ -629,6 +630,140 @@ void take_wlb(const PackingProblem& problem, const PackOptions& given, PackOptio
   own.keeps.assign(plan_start(with(problem, found)).steps.size(), 1);
 }
 
+bool any_above(const PackingProblem& problem, std::int64_t max_tokens) {
+  for (const GlobalBatch& batch : problem.batches)
+    for (const Slice& slice : batch.slices)
+      if (slice.tokens() > max_tokens) return true;
+  return false;
+}
+
+// Searches the start of all batches: the ways of each bound on delay first, then all moves on the best ways.
+class StartSearch {
+ public:
+  StartSearch(const PackingProblem& problem, const PlanPrices& prices, const PackOptions& given)
+      : problem_(problem),
+        prices_(prices),
+        given_(given),
+        lanes_(given.stages, given.chunks),
+        first_{problem.batches.first(std::min(kLookedAt, problem.batches.size())), problem.options,
+               problem.workload},
+        alternatives_(problem, prices, lanes_),
+        of_first_(first_, prices, lanes_),
+        looked_at_(first_.batches.size() < problem.batches.size() ? of_first_ : alternatives_),
+        counts_(counts_of(given, alternatives_.tokens_of_batch())) {}
+
+  // Writes what it found into `found`, whose number of kept chunks prices read.
+  Notes run(PackOptions& found) {
+    look_at_ways();
+    pack_near_ways();
+    offer_chunks(given_, alternatives_, found.keep, start_, best_);
+    if (best_.seconds < kCannotRun || start_.seconds < kCannotRun) return {take_best(found)};
+    // make_plan first cuts or refuses documents that are too long. Without prices, the search uses the
+    // policy's own clock.
+    if (any_above(problem_, given_.max_tokens)) return {};
+    take_wlb(problem_, given_, found);
+    return {{"no_plan_in_bounds", "", {}}};
+  }
+
+ private:
+  // The best way within each bound on delay, fastest first. Also tries narrower bounds, whose plans a wider
+  // bound allows, too.
+  void look_at_ways() {
+    const std::vector<Alternative> starts = starts_as_they_are(given_, counts_, alternatives_);
+    PackOptions most_slices = starting_from(given_, Start::sequence_slices, {});
+    most_slices.of<SequenceSlicesOptions>().slices = kSliceCounts.back();
+    const bool runs_slices = alternatives_.runs(most_slices);
+    const double max_delay = given_.of<EquipoiseOptions>().max_delay;
+    for (const double bound : std::set{0.0, std::min(EquipoiseOptions().max_delay, max_delay), max_delay}) {
+      PackOptions given = given_;
+      given.of<EquipoiseOptions>().max_delay = bound;
+      std::vector<Alternative> within = starts_within(given, starts, looked_at_, alternatives_);
+      offer(Alternative(within.front()), start_);
+      Alternative way = best_packed_anew(given, counts_, within, looked_at_);
+      ways_.push_back({given, std::move(within), std::move(way)});
+      if (runs_slices) slice(given);
+    }
+    std::ranges::stable_sort(ways_, {}, [](const Way& way) { return way.packed.seconds; });
+  }
+
+  void slice(const PackOptions& given) {
+    std::vector<std::int64_t> numbers(kSliceCounts.begin(), kSliceCounts.end()), windows = {1};
+    if (given.of<EquipoiseOptions>().max_delay > 0) {
+      if (sliced_.seconds == kCannotRun) return;
+      numbers = {sliced_.options.of<SequenceSlicesOptions>().slices};
+      windows = windows_of(given, problem_.batches.size());
+    }
+    offer_slices(given, numbers, windows, alternatives_, sliced_, start_, best_);
+  }
+
+  void pack_near_ways() {
+    for (const Way& way : ways_) {
+      if (way.packed.options.of<EquipoiseOptions>().start == Start::best) continue;  // no start was tried
+      if (best_.seconds < kCannotRun && way.packed.seconds > kNear * ways_.front().packed.seconds) continue;
+      Alternative made = in_all(way.packed, looked_at_);
+      if (made.seconds == kCannotRun)  // what is best for the first batches is not allowed on all
+        made = in_all(best_packed_anew(way.given, counts_, way.starts, alternatives_), alternatives_);
+      offer(std::move(made), best_);
+    }
+  }
+
+  // A way that was found on the batches `of`, in other CP degrees too, with all moves on all batches.
+  Alternative in_all(const Alternative& packed, Alternatives& of) {
+    Alternative in_degrees = with_degrees(packed, prices_, of);
+    Alternative made = packed_alike(in_degrees, given_.of<EquipoiseOptions>().moves, alternatives_);
+    if (&of == &alternatives_) offer(std::move(in_degrees), best_);  // few moves may be faster in full
+    return made;
+  }
+
+  Note take_best(PackOptions& found) {
+    const bool packs = best_.seconds < start_.seconds;
+    if (!packs) {
+      best_ = start_;
+      best_.options.of<EquipoiseOptions>().keeps.assign(start_.steps.size(), 1);
+    }
+    Notes parts;
+    if (packs) parts = parts_of(best_.options);
+    const double steps = static_cast<double>(std::max<std::size_t>(1, problem_.batches.size()));
+    if (prices_.steps_that_fit)
+      parts.push_back({"seconds_per_batch", "", {{"seconds", best_.seconds / steps}}});
+    if (start_.seconds < kCannotRun && best_.seconds > 0)
+      parts.push_back(
+          {"times_the_start",
+           "",
+           {{"ratio", start_.seconds / best_.seconds}, {"start", Notes{start_of(start_.options)}}}});
+    found = best_.options;
+    found.of<EquipoiseOptions>().max_delay = given_.of<EquipoiseOptions>().max_delay;
+    Note note{packs ? "packs_anew" : "takes_as_is", "", {{"start", Notes{start_of(found)}}}};
+    note.numbers.emplace("parts", std::move(parts));
+    note.numbers.emplace("tried", alternatives_.tried() + of_first_.tried());
+    return note;
+  }
+
+  // What to say of how a start is packed.
+  static Notes parts_of(const PackOptions& options) {
+    Notes parts;
+    if (options.micro_batches > 0)
+      parts.push_back({"in_micro_batches", "", {{"micro_batches", options.micro_batches}}});
+    const std::vector<StepDegrees>& degrees = options.of<EquipoiseOptions>().degrees;
+    const auto own = std::ranges::count_if(degrees, [](const StepDegrees& d) { return d.wide > 0; });
+    if (own > 0) parts.push_back({"lanes_of_other_degrees", "", {{"steps", own}, {"of", degrees.size()}}});
+    return parts;
+  }
+
+  static constexpr std::array<std::int64_t, 4> kSliceCounts = {2, 4, 8, 16};
+
+  const PackingProblem& problem_;
+  const PlanPrices& prices_;
+  const PackOptions& given_;
+  LaneShapes lanes_;
+  PackingProblem first_;  // of the batches on which ways are compared
+  Alternatives alternatives_, of_first_;
+  Alternatives& looked_at_;
+  std::vector<std::int64_t> counts_;
+  std::vector<Way> ways_;
+  Alternative start_, best_, sliced_;  // the fastest unchanged start, packing, and unchanged slices
+};
+
 }  // namespace
 
 Notes find_equipoise_start(const PackingProblem& problem, const PlanPrices& prices, PackOptions& found) {
@@ -642,86 +777,7 @@ Notes find_equipoise_start(const PackingProblem& problem, const PlanPrices& pric
     return {{"too_large_to_search", "", {{"documents", most}, {"searched", kMostSearched}}}};
   }
   if (prices.layers) set_recompute(given, prices);
-  LaneShapes lanes(given.stages, given.chunks);
-  Alternatives alternatives(problem, prices, lanes);
-  const PackingProblem first{problem.batches.first(std::min(kLookedAt, problem.batches.size())),
-                             problem.options, problem.workload};
-  Alternatives of_first(first, prices, lanes);
-  Alternatives& looked_at = first.batches.size() < problem.batches.size() ? of_first : alternatives;
-  const std::vector<std::int64_t> counts = counts_of(given, alternatives.tokens_of_batch());
-  const std::vector<Alternative> starts = starts_as_they_are(given, counts, alternatives);
-  const double max_delay = given.of<EquipoiseOptions>().max_delay;
-  const std::vector<std::int64_t> slice_counts = {2, 4, 8, 16};
-  PackOptions most_slices = starting_from(given, Start::sequence_slices, {});
-  most_slices.of<SequenceSlicesOptions>().slices = slice_counts.back();
-  const bool runs_slices = alternatives.runs(most_slices);
-  Alternative start, best, sliced;
-  std::vector<Way> ways;
-  // Also tries narrower bounds, whose plans a wider bound allows, too.
-  for (const double bound : std::set{0.0, std::min(EquipoiseOptions().max_delay, max_delay), max_delay}) {
-    given.of<EquipoiseOptions>().max_delay = bound;
-    std::vector<Alternative> within = starts_within(given, starts, looked_at, alternatives);
-    offer(Alternative(within.front()), start);
-    Alternative way = best_packed_anew(given, counts, within, looked_at);
-    ways.push_back({given, std::move(within), std::move(way)});
-    if (!runs_slices) continue;
-    std::vector<std::int64_t> numbers = slice_counts, windows = {1};
-    if (bound > 0) {
-      if (sliced.seconds == kCannotRun) continue;
-      numbers = {sliced.options.of<SequenceSlicesOptions>().slices};
-      windows = windows_of(given, problem.batches.size());
-    }
-    offer_slices(given, numbers, windows, alternatives, sliced, start, best);
-  }
-  std::ranges::stable_sort(ways, {}, [](const Way& way) { return way.packed.seconds; });
-  for (const Way& way : ways) {
-    if (way.packed.options.of<EquipoiseOptions>().start == Start::best) continue;  // no start was tried
-    if (best.seconds < kCannotRun && way.packed.seconds > kNear * ways.front().packed.seconds) continue;
-    const auto in_all = [&](const Alternative& packed, Alternatives& of) {
-      Alternative in_degrees = with_degrees(packed, prices, of);
-      Alternative made = packed_alike(in_degrees, given.of<EquipoiseOptions>().moves, alternatives);
-      if (&of == &alternatives) offer(std::move(in_degrees), best);  // few moves may be faster in full
-      return made;
-    };
-    Alternative made = in_all(way.packed, looked_at);
-    if (made.seconds == kCannotRun)  // what is best for the first batches is not allowed on all
-      made = in_all(best_packed_anew(way.given, counts, way.starts, alternatives), alternatives);
-    offer(std::move(made), best);
-  }
-  offer_chunks(given, alternatives, found.keep, start, best);
-  const double steps = static_cast<double>(std::max<std::size_t>(1, problem.batches.size()));
-  Note note{"packs_anew", "", {{"start", Notes{start_of(best.options)}}}};
-  Notes parts;
-  if (best.options.micro_batches > 0)
-    parts.push_back({"in_micro_batches", "", {{"micro_batches", best.options.micro_batches}}});
-  const std::vector<StepDegrees>& degrees = best.options.of<EquipoiseOptions>().degrees;
-  const auto own = std::ranges::count_if(degrees, [](const StepDegrees& d) { return d.wide > 0; });
-  if (own > 0) parts.push_back({"lanes_of_other_degrees", "", {{"steps", own}, {"of", degrees.size()}}});
-  if (best.seconds == kCannotRun && start.seconds == kCannotRun) {
-    // make_plan first cuts or refuses documents that are too long. Without prices, the search uses the
-    // policy's own clock.
-    for (const GlobalBatch& batch : problem.batches)
-      for (const Slice& slice : batch.slices)
-        if (slice.tokens() > given.max_tokens) return {};
-    take_wlb(problem, given, found);
-    return {{"no_plan_in_bounds", "", {}}};
-  }
-  if (!(best.seconds < start.seconds)) {
-    best = start;
-    best.options.of<EquipoiseOptions>().keeps.assign(start.steps.size(), 1);
-    note = {"takes_as_is", "", {{"start", Notes{start_of(start.options)}}}};
-    parts.clear();
-  }
-  if (prices.steps_that_fit) parts.push_back({"seconds_per_batch", "", {{"seconds", best.seconds / steps}}});
-  if (start.seconds < kCannotRun && best.seconds > 0)
-    parts.push_back({"times_the_start",
-                     "",
-                     {{"ratio", start.seconds / best.seconds}, {"start", Notes{start_of(start.options)}}}});
-  found = best.options;
-  found.of<EquipoiseOptions>().max_delay = max_delay;
-  note.numbers.emplace("parts", std::move(parts));
-  note.numbers.emplace("tried", alternatives.tried() + of_first.tried());
-  return {note};
+  return StartSearch(problem, prices, given).run(found);
 }
 
 }  // namespace equipoise
