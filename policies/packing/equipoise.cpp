@@ -42,6 +42,7 @@
 #include <array>
 #include <bit>
 #include <memory>
+#include <numeric>
 #include <set>
 #include <span>
 #include <utility>
@@ -139,13 +140,12 @@ Plan plan_start(const PackingProblem& problem) {
   return plan;
 }
 
-PackedStart pack_start(const PackingProblem& problem, LaneShapes& lanes) {
+void pack_steps(const PackingProblem& problem, LaneShapes& lanes, std::span<const std::size_t> steps,
+                PackedStart& packed) {
   const PackOptions& options = problem.options;
   const EquipoiseOptions& own = options.of<EquipoiseOptions>();
   StepPacker packer(options, {max_tokens(options), own.moves, own.place, own.taper}, problem.workload, lanes);
-  PackedStart packed{plan_start(problem), {}};
-  packed.plan = packed.start;
-  for (std::size_t s = 0; s < packed.start.steps.size(); ++s) {
+  for (const std::size_t s : steps) {
     const Step& start = packed.start.steps[s];
     const bool may_stay = within(start, options);
     if (s < own.keeps.size() && own.keeps[s] != 0 && may_stay) continue;
@@ -157,6 +157,13 @@ PackedStart pack_start(const PackingProblem& problem, LaneShapes& lanes) {
                        !(packer.seconds(*step) < packer.seconds(start));
     if (!stays) packed.plan.steps[s] = std::move(*step);
   }
+}
+
+PackedStart pack_start(const PackingProblem& problem, LaneShapes& lanes) {
+  PackedStart packed(plan_start(problem));
+  std::vector<std::size_t> all(packed.start.steps.size());
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  pack_steps(problem, lanes, all, packed);
   return packed;
 }
 

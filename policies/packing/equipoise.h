@@ -1,7 +1,10 @@
 // What equipoise and its search over options share: the start, and what to try.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "policies/packing/step_packer.h"
@@ -19,9 +22,13 @@ const Policy& policy_of_start(const PackingProblem& problem);
 Plan plan_start(const PackingProblem& problem);
 // The plan of a start, and each of its steps packed by the options.
 struct PackedStart {
+  explicit PackedStart(Plan from) : start(std::move(from)), plan(start) {}
   Plan start, plan;
 };
 PackedStart pack_start(const PackingProblem& problem, LaneShapes& lanes);
+// Packs some of the steps.
+void pack_steps(const PackingProblem& problem, LaneShapes& lanes, std::span<const std::size_t> steps,
+                PackedStart& packed);
 
 // Thresholds for wlb: queues of equal width, or one queue for the longest documents.
 std::vector<std::vector<std::int64_t>> outlier_thresholds(const PackOptions& options);

@@ -6,9 +6,11 @@
 // between long and short is the capacity of a rank of the narrower lanes, or a part of it. Each step takes
 // the fastest choice.
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <set>
 #include <span>
 #include <utility>
@@ -28,6 +30,9 @@ constexpr double kCannotRun = std::numeric_limits<double>::infinity();
 constexpr std::int64_t kFewMoves = 16;  // alternatives are compared with 1/16 of the moves
 constexpr std::size_t kMostStarts = 4;  // starts that are packed again
 constexpr std::size_t kLookedAt = 16;   // batches on which ways to pack are compared
+constexpr std::size_t kRaced = 4;       // steps on which rivals with the same documents race
+// How much slower one must be in all of them to lose. More where single steps may still gain.
+constexpr double kLosesInSum = 1.01, kLosesInSteps = 1.1;
 constexpr double kNear = 1.02;  // all moves seldom gain more on a way that is this much slower than another
 // Documents of a global batch up to which the search is worth its time. Training has a few thousand.
 constexpr std::size_t kMostSearched = 1 << 18;
@@ -36,7 +41,7 @@ PackingProblem with(const PackingProblem& problem, const PackOptions& options) {
   return {problem.batches, options, problem.workload};
 }
 
-// An alternative: its options, plan and price.
+// An alternative: its options and price.
 struct Alternative {
   PackOptions options;
   std::vector<double> steps = {};  // seconds
@@ -93,6 +98,12 @@ std::string key_of_start(const PackOptions& options) {
   return key;
 }
 
+// What an alternative races against: one with the same documents in each step.
+struct Rival {
+  std::span<const double> steps = {};  // empty: there is no race
+  double loses = 1;
+};
+
 class Alternatives {
  public:
   Alternatives(const PackingProblem& problem, const PlanPrices& prices, LaneShapes& lanes)
@@ -118,13 +129,7 @@ class Alternatives {
   }
 
   void price(const Plan& plan, Alternative& out) {
-    out.steps.clear();
-    if (prices_.steps_that_fit) {
-      out.steps = prices_.steps_that_fit(plan);
-    } else {
-      StepPacker packer(out.options, {}, problem_.workload, lanes_);
-      for (const Step& step : plan.steps) out.steps.push_back(packer.seconds(step));
-    }
+    out.steps = seconds_of_steps(plan, out.options);
     out.seconds = sum_of(out.steps);
     ++tried_;
   }
@@ -163,8 +168,9 @@ class Alternatives {
                    [&](Alternative& made) { price_start(plan_start(with(problem_, made.options)), made); });
   }
 
-  // The start packed anew, where each step keeps the faster of the two. Computed once for all bounds.
-  Alternative improved(const PackOptions& options) {
+  // The start packed anew, where each step keeps the faster of the two. Computed once for all bounds. One
+  // that loses its race ends early, as one that cannot run.
+  Alternative improved(const PackOptions& options, const Rival& rival = {}) {
     const EquipoiseOptions& own = options.of<EquipoiseOptions>();
     std::string key = key_of_start(options);
     for (const std::int64_t number : {own.moves, std::int64_t{own.place}})
@@ -176,7 +182,7 @@ class Alternatives {
     const auto [known, is_new] = packed_anew_.try_emplace(std::move(key));
     Alternative& made = known->second;
     if (is_new || was_delayed(made))
-      made = fitting(options, [this](Alternative& fresh) { pack_anew(fresh); });
+      made = fitting(options, [&](Alternative& fresh) { pack_anew(fresh, rival); });
     return made;
   }
 
@@ -200,12 +206,57 @@ class Alternatives {
     return made;
   }
 
-  void pack_anew(Alternative& made) {
+  [[nodiscard]] std::vector<double> seconds_of_steps(const Plan& plan, const PackOptions& options) const {
+    if (prices_.steps_that_fit) return prices_.steps_that_fit(plan);
+    StepPacker packer(options, {}, problem_.workload, lanes_);
+    return each_of(plan.steps, [&](const Step& step) { return packer.seconds(step); });
+  }
+
+  // All steps, those of the race first: the rival's slowest, its fastest and some in between.
+  static std::vector<std::size_t> ordered_for_race(std::span<const double> rival) {
+    std::vector<std::size_t> order(rival.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::ranges::stable_sort(order, std::ranges::greater{}, [&](std::size_t s) { return rival[s]; });
+    for (std::size_t k = 1; k < std::min(kRaced, order.size()); ++k)
+      std::swap(order[k], order[k * (order.size() - 1) / (kRaced - 1)]);
+    return order;
+  }
+
+  // Whether the steps of the race, packed, are all slower than the rival's, and their sum by more than it
+  // allows.
+  [[nodiscard]] bool loses(std::span<const std::size_t> raced, const Plan& packed, const Rival& rival,
+                           const PackOptions& options) const {
+    Plan first;
+    for (const std::size_t s : raced) first.steps.push_back(packed.steps[s]);
+    const std::vector<double> seconds = seconds_of_steps(first, options);
+    double others = 0;
+    for (std::size_t k = 0; k < raced.size(); ++k) {
+      if (seconds[k] <= rival.steps[raced[k]]) return false;
+      others += rival.steps[raced[k]];
+    }
+    return sum_of(seconds) > rival.loses * others;
+  }
+
+  // Packs all steps, unless it loses the race.
+  bool pack_all(const PackingProblem& problem, const Rival& rival, PackedStart& packed) const {
+    const std::size_t count = packed.plan.steps.size();
+    const bool races = rival.steps.size() == count && count > kRaced;
+    const std::vector<std::size_t> order = ordered_for_race(races ? rival.steps : std::vector<double>(count));
+    const std::span raced = std::span(order).first(races ? kRaced : 0);
+    pack_steps(problem, lanes_, raced, packed);
+    if (races && loses(raced, packed.plan, rival, problem.options)) return false;
+    pack_steps(problem, lanes_, std::span(order).subspan(raced.size()), packed);
+    return true;
+  }
+
+  void pack_anew(Alternative& made, const Rival& rival) {
     // Simulated steps decide what a step keeps, else the packer's own clock.
     EquipoiseOptions& own = made.options.of<EquipoiseOptions>();
     own.keeps.assign(prices_.steps_that_fit ? problem_.batches.size() : 0, 0);
     own.made.reset();
-    PackedStart packed = pack_start(with(problem_, made.options), lanes_);
+    const PackingProblem problem = with(problem_, made.options);
+    PackedStart packed(plan_start(problem));
+    if (!pack_all(problem, rival, packed)) return;
     if (!is_allowed(packed.plan, made)) return;
     price(packed.plan, made);
     Alternative start{made.options};
@@ -345,8 +396,14 @@ Alternative best_packed_anew(const PackOptions& given, std::span<const std::int6
     EquipoiseOptions& own = options.of<EquipoiseOptions>();
     options.micro_batches = micro_batches;
     own.moves = given.of<EquipoiseOptions>().moves / kFewMoves;
-    if (own.start == Start::gather) own.step_of = gathered_steps(with(alternatives.problem(), options));
-    Alternative made = alternatives.improved(options);
+    if (own.start == Start::gather) {
+      own.step_of = gathered_steps(with(alternatives.problem(), options));
+      const EquipoiseOptions& known =
+          to.options.of<EquipoiseOptions>();  // a narrower window may change nothing
+      if (own.step_of == known.step_of && micro_batches == to.options.micro_batches) return to.seconds;
+    }
+    const bool races = key_of(start_of(options)) == key_of(start_of(to.options));
+    Alternative made = alternatives.improved(options, races ? Rival{to.steps, kLosesInSum} : Rival());
     const double seconds = made.seconds;
     if (to.options.of<EquipoiseOptions>().start == Start::best) to.options = options;  // however slow it is
     offer(std::move(made), to);
@@ -378,7 +435,7 @@ Alternative best_packed_anew(const PackOptions& given, std::span<const std::int6
   if (best.options.of<EquipoiseOptions>().place && given.context > 1) {
     PackOptions spread = best.options;
     spread.of<EquipoiseOptions>().place = false;
-    offer(alternatives.improved(spread), best);
+    offer(alternatives.improved(spread, {best.steps, kLosesInSum}), best);
   }
   offer(std::move(gathered), best);
   return best;
@@ -519,7 +576,7 @@ class DegreeSearch {
   Alternative packed_in(const StepDegrees& degrees) {
     PackOptions options = few_;
     options.of<EquipoiseOptions>().degrees.assign(best_.steps.size(), degrees);
-    return alternatives_.improved(options);
+    return alternatives_.improved(options, {best_.steps, kLosesInSteps});
   }
 
   std::span<const int> degrees_;
@@ -573,6 +630,140 @@ void take_wlb(const PackingProblem& problem, const PackOptions& given, PackOptio
   own.keeps.assign(plan_start(with(problem, found)).steps.size(), 1);
 }
 
+bool any_above(const PackingProblem& problem, std::int64_t max_tokens) {
+  for (const GlobalBatch& batch : problem.batches)
+    for (const Slice& slice : batch.slices)
+      if (slice.tokens() > max_tokens) return true;
+  return false;
+}
+
+// Searches the start of all batches: the ways of each bound on delay first, then all moves on the best ways.
+class StartSearch {
+ public:
+  StartSearch(const PackingProblem& problem, const PlanPrices& prices, const PackOptions& given)
+      : problem_(problem),
+        prices_(prices),
+        given_(given),
+        lanes_(given.stages, given.chunks),
+        first_{problem.batches.first(std::min(kLookedAt, problem.batches.size())), problem.options,
+               problem.workload},
+        alternatives_(problem, prices, lanes_),
+        of_first_(first_, prices, lanes_),
+        looked_at_(first_.batches.size() < problem.batches.size() ? of_first_ : alternatives_),
+        counts_(counts_of(given, alternatives_.tokens_of_batch())) {}
+
+  // Writes what it found into `found`, whose number of kept chunks prices read.
+  Notes run(PackOptions& found) {
+    look_at_ways();
+    pack_near_ways();
+    offer_chunks(given_, alternatives_, found.keep, start_, best_);
+    if (best_.seconds < kCannotRun || start_.seconds < kCannotRun) return {take_best(found)};
+    // make_plan first cuts or refuses documents that are too long. Without prices, the search uses the
+    // policy's own clock.
+    if (any_above(problem_, given_.max_tokens)) return {};
+    take_wlb(problem_, given_, found);
+    return {{"no_plan_in_bounds", "", {}}};
+  }
+
+ private:
+  // The best way within each bound on delay, fastest first. Also tries narrower bounds, whose plans a wider
+  // bound allows, too.
+  void look_at_ways() {
+    const std::vector<Alternative> starts = starts_as_they_are(given_, counts_, alternatives_);
+    PackOptions most_slices = starting_from(given_, Start::sequence_slices, {});
+    most_slices.of<SequenceSlicesOptions>().slices = kSliceCounts.back();
+    const bool runs_slices = alternatives_.runs(most_slices);
+    const double max_delay = given_.of<EquipoiseOptions>().max_delay;
+    for (const double bound : std::set{0.0, std::min(EquipoiseOptions().max_delay, max_delay), max_delay}) {
+      PackOptions given = given_;
+      given.of<EquipoiseOptions>().max_delay = bound;
+      std::vector<Alternative> within = starts_within(given, starts, looked_at_, alternatives_);
+      offer(Alternative(within.front()), start_);
+      Alternative way = best_packed_anew(given, counts_, within, looked_at_);
+      ways_.push_back({given, std::move(within), std::move(way)});
+      if (runs_slices) slice(given);
+    }
+    std::ranges::stable_sort(ways_, {}, [](const Way& way) { return way.packed.seconds; });
+  }
+
+  void slice(const PackOptions& given) {
+    std::vector<std::int64_t> numbers(kSliceCounts.begin(), kSliceCounts.end()), windows = {1};
+    if (given.of<EquipoiseOptions>().max_delay > 0) {
+      if (sliced_.seconds == kCannotRun) return;
+      numbers = {sliced_.options.of<SequenceSlicesOptions>().slices};
+      windows = windows_of(given, problem_.batches.size());
+    }
+    offer_slices(given, numbers, windows, alternatives_, sliced_, start_, best_);
+  }
+
+  void pack_near_ways() {
+    for (const Way& way : ways_) {
+      if (way.packed.options.of<EquipoiseOptions>().start == Start::best) continue;  // no start was tried
+      if (best_.seconds < kCannotRun && way.packed.seconds > kNear * ways_.front().packed.seconds) continue;
+      Alternative made = in_all(way.packed, looked_at_);
+      if (made.seconds == kCannotRun)  // what is best for the first batches is not allowed on all
+        made = in_all(best_packed_anew(way.given, counts_, way.starts, alternatives_), alternatives_);
+      offer(std::move(made), best_);
+    }
+  }
+
+  // A way that was found on the batches `of`, in other CP degrees too, with all moves on all batches.
+  Alternative in_all(const Alternative& packed, Alternatives& of) {
+    Alternative in_degrees = with_degrees(packed, prices_, of);
+    Alternative made = packed_alike(in_degrees, given_.of<EquipoiseOptions>().moves, alternatives_);
+    if (&of == &alternatives_) offer(std::move(in_degrees), best_);  // few moves may be faster in full
+    return made;
+  }
+
+  Note take_best(PackOptions& found) {
+    const bool packs = best_.seconds < start_.seconds;
+    if (!packs) {
+      best_ = start_;
+      best_.options.of<EquipoiseOptions>().keeps.assign(start_.steps.size(), 1);
+    }
+    Notes parts;
+    if (packs) parts = parts_of(best_.options);
+    const double steps = static_cast<double>(std::max<std::size_t>(1, problem_.batches.size()));
+    if (prices_.steps_that_fit)
+      parts.push_back({"seconds_per_batch", "", {{"seconds", best_.seconds / steps}}});
+    if (start_.seconds < kCannotRun && best_.seconds > 0)
+      parts.push_back(
+          {"times_the_start",
+           "",
+           {{"ratio", start_.seconds / best_.seconds}, {"start", Notes{start_of(start_.options)}}}});
+    found = best_.options;
+    found.of<EquipoiseOptions>().max_delay = given_.of<EquipoiseOptions>().max_delay;
+    Note note{packs ? "packs_anew" : "takes_as_is", "", {{"start", Notes{start_of(found)}}}};
+    note.numbers.emplace("parts", std::move(parts));
+    note.numbers.emplace("tried", alternatives_.tried() + of_first_.tried());
+    return note;
+  }
+
+  // What to say of how a start is packed.
+  static Notes parts_of(const PackOptions& options) {
+    Notes parts;
+    if (options.micro_batches > 0)
+      parts.push_back({"in_micro_batches", "", {{"micro_batches", options.micro_batches}}});
+    const std::vector<StepDegrees>& degrees = options.of<EquipoiseOptions>().degrees;
+    const auto own = std::ranges::count_if(degrees, [](const StepDegrees& d) { return d.wide > 0; });
+    if (own > 0) parts.push_back({"lanes_of_other_degrees", "", {{"steps", own}, {"of", degrees.size()}}});
+    return parts;
+  }
+
+  static constexpr std::array<std::int64_t, 4> kSliceCounts = {2, 4, 8, 16};
+
+  const PackingProblem& problem_;
+  const PlanPrices& prices_;
+  const PackOptions& given_;
+  LaneShapes lanes_;
+  PackingProblem first_;  // of the batches on which ways are compared
+  Alternatives alternatives_, of_first_;
+  Alternatives& looked_at_;
+  std::vector<std::int64_t> counts_;
+  std::vector<Way> ways_;
+  Alternative start_, best_, sliced_;  // the fastest unchanged start, packing, and unchanged slices
+};
+
 }  // namespace
 
 Notes find_equipoise_start(const PackingProblem& problem, const PlanPrices& prices, PackOptions& found) {
@@ -586,86 +777,7 @@ Notes find_equipoise_start(const PackingProblem& problem, const PlanPrices& pric
     return {{"too_large_to_search", "", {{"documents", most}, {"searched", kMostSearched}}}};
   }
   if (prices.layers) set_recompute(given, prices);
-  LaneShapes lanes(given.stages, given.chunks);
-  Alternatives alternatives(problem, prices, lanes);
-  const PackingProblem first{problem.batches.first(std::min(kLookedAt, problem.batches.size())),
-                             problem.options, problem.workload};
-  Alternatives of_first(first, prices, lanes);
-  Alternatives& looked_at = first.batches.size() < problem.batches.size() ? of_first : alternatives;
-  const std::vector<std::int64_t> counts = counts_of(given, alternatives.tokens_of_batch());
-  const std::vector<Alternative> starts = starts_as_they_are(given, counts, alternatives);
-  const double max_delay = given.of<EquipoiseOptions>().max_delay;
-  const std::vector<std::int64_t> slice_counts = {2, 4, 8, 16};
-  PackOptions most_slices = starting_from(given, Start::sequence_slices, {});
-  most_slices.of<SequenceSlicesOptions>().slices = slice_counts.back();
-  const bool runs_slices = alternatives.runs(most_slices);
-  Alternative start, best, sliced;
-  std::vector<Way> ways;
-  // Also tries narrower bounds, whose plans a wider bound allows, too.
-  for (const double bound : std::set{0.0, std::min(EquipoiseOptions().max_delay, max_delay), max_delay}) {
-    given.of<EquipoiseOptions>().max_delay = bound;
-    std::vector<Alternative> within = starts_within(given, starts, looked_at, alternatives);
-    offer(Alternative(within.front()), start);
-    Alternative way = best_packed_anew(given, counts, within, looked_at);
-    ways.push_back({given, std::move(within), std::move(way)});
-    if (!runs_slices) continue;
-    std::vector<std::int64_t> numbers = slice_counts, windows = {1};
-    if (bound > 0) {
-      if (sliced.seconds == kCannotRun) continue;
-      numbers = {sliced.options.of<SequenceSlicesOptions>().slices};
-      windows = windows_of(given, problem.batches.size());
-    }
-    offer_slices(given, numbers, windows, alternatives, sliced, start, best);
-  }
-  std::ranges::stable_sort(ways, {}, [](const Way& way) { return way.packed.seconds; });
-  for (const Way& way : ways) {
-    if (way.packed.options.of<EquipoiseOptions>().start == Start::best) continue;  // no start was tried
-    if (best.seconds < kCannotRun && way.packed.seconds > kNear * ways.front().packed.seconds) continue;
-    const auto in_all = [&](const Alternative& packed, Alternatives& of) {
-      Alternative in_degrees = with_degrees(packed, prices, of);
-      Alternative made = packed_alike(in_degrees, given.of<EquipoiseOptions>().moves, alternatives);
-      if (&of == &alternatives) offer(std::move(in_degrees), best);  // few moves may be faster in full
-      return made;
-    };
-    Alternative made = in_all(way.packed, looked_at);
-    if (made.seconds == kCannotRun)  // what is best for the first batches is not allowed on all
-      made = in_all(best_packed_anew(way.given, counts, way.starts, alternatives), alternatives);
-    offer(std::move(made), best);
-  }
-  offer_chunks(given, alternatives, found.keep, start, best);
-  const double steps = static_cast<double>(std::max<std::size_t>(1, problem.batches.size()));
-  Note note{"packs_anew", "", {{"start", Notes{start_of(best.options)}}}};
-  Notes parts;
-  if (best.options.micro_batches > 0)
-    parts.push_back({"in_micro_batches", "", {{"micro_batches", best.options.micro_batches}}});
-  const std::vector<StepDegrees>& degrees = best.options.of<EquipoiseOptions>().degrees;
-  const auto own = std::ranges::count_if(degrees, [](const StepDegrees& d) { return d.wide > 0; });
-  if (own > 0) parts.push_back({"lanes_of_other_degrees", "", {{"steps", own}, {"of", degrees.size()}}});
-  if (best.seconds == kCannotRun && start.seconds == kCannotRun) {
-    // make_plan first cuts or refuses documents that are too long. Without prices, the search uses the
-    // policy's own clock.
-    for (const GlobalBatch& batch : problem.batches)
-      for (const Slice& slice : batch.slices)
-        if (slice.tokens() > given.max_tokens) return {};
-    take_wlb(problem, given, found);
-    return {{"no_plan_in_bounds", "", {}}};
-  }
-  if (!(best.seconds < start.seconds)) {
-    best = start;
-    best.options.of<EquipoiseOptions>().keeps.assign(start.steps.size(), 1);
-    note = {"takes_as_is", "", {{"start", Notes{start_of(start.options)}}}};
-    parts.clear();
-  }
-  if (prices.steps_that_fit) parts.push_back({"seconds_per_batch", "", {{"seconds", best.seconds / steps}}});
-  if (start.seconds < kCannotRun && best.seconds > 0)
-    parts.push_back({"times_the_start",
-                     "",
-                     {{"ratio", start.seconds / best.seconds}, {"start", Notes{start_of(start.options)}}}});
-  found = best.options;
-  found.of<EquipoiseOptions>().max_delay = max_delay;
-  note.numbers.emplace("parts", std::move(parts));
-  note.numbers.emplace("tried", alternatives.tried() + of_first.tried());
-  return {note};
+  return StartSearch(problem, prices, given).run(found);
 }
 
 }  // namespace equipoise

@@ -12,7 +12,7 @@
 namespace equipoise {
 
 // Spreading a document costs a quarter of its tokens more than its share of the work.
-class ExchangedWorkload final : public Workload {
+class ExchangedWorkload : public Workload {
  public:
   void of(std::span<const std::int64_t> tokens, std::span<double> out) const override {
     for (std::size_t i = 0; i < tokens.size(); ++i) {
