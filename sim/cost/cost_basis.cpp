@@ -1,6 +1,7 @@
 #include "sim/cost/cost_basis.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "policies/base/index.h"
 
@@ -23,7 +24,10 @@ CostBasis::CostBasis(const ModelShape& of_model, const Layout& of_layout, const 
   if (torch_ring()) kv_bytes_per_token *= model.heads / std::max(layout.tensor, model.kv_heads);
   if (framework.expert_capacity_factor > 0)
     framework.host.waits_for_routes = false;  // a fixed capacity needs no counts
-  if (framework.seconds_per_op) framework.host = {*framework.seconds_per_op, {}, framework.host.graphs};
+  if (!framework.seconds_per_op) return;
+  const Graphs graphs = std::exchange(framework.host, {}).graphs;
+  framework.host.seconds_per_launch = *framework.seconds_per_op;
+  framework.host.graphs = graphs;
 }
 
 bool runs_torch_ring(const ModelShape& model, const Layout& layout, const FrameworkOptions& framework) {

@@ -27,13 +27,26 @@ constexpr Moved kSort{2, 0}, kBring{5, 1}, kBringGradient{2 + 2 + 4, 0}, kSortGr
 // Adding the bias of an expert's second product where PyTorch does it for one expert after the other, in fp32
 // (TEGroupedMLP._apply_bias of Megatron Core): bytes per element of the output, kernels for each expert, and
 // kernels for all together. Forward: the product with the probability, the sum; a concatenation, a cast.
-// Backward: a cast of the whole; the sum's cast, and for the bias and for the probability a product and its
-// sum; the outputs are joined.
+// Backward: a cast of the whole; the sum's cast, and for the probability a product and its sum; the outputs
+// are joined. A bias that trains has such a product and sum, too, and DistributedDataParallel adds its
+// gradient and that of the first product's bias to what micro-batches have summed up.
 struct BiasKernels {
   double bytes;
   std::int64_t of_expert, of_all;
 };
-constexpr BiasKernels kAddBias{4 + 10 + 8 + 6, 2, 2}, kBiasGradient{6 + 6 + 12 + 12 + 4, 6, 2};
+constexpr BiasKernels kAddBias{4 + 10 + 8 + 6, 2, 2}, kFrozenBiasGradient{6 + 6 + 12 + 4, 4, 2},
+    kBiasGradient{6 + 6 + 12 + 12 + 4, 4 + 2 + 2, 2};
+
+// Clamping gate and up before GPT-OSS's activation, in kernels of PyTorch (weighted_bias_quick_geglu_impl of
+// Megatron Core): bytes per element of both, and kernels. Forward: a clamp of each, a concatenation, a scalar
+// that is copied to the GPU. Backward: a clamp's gradient compares and chooses; gate has one bound and up
+// two, whose comparisons are joined; a concatenation.
+struct ClampKernels {
+  double bytes;
+  std::uint32_t kernels;
+};
+constexpr ClampKernels kClamp{4 + 4, 2 + 1 + 1},
+    kClampGradient{((3 + 5) + (3 + 3 + 3 + 5)) / 2.0 + 4, 2 + 4 + 1};
 
 // Launches in a library's own loop over experts that take the host as long as one of the framework's, which
 // goes through Python and autograd. The number is assumed: no published step shows it by itself.
@@ -83,15 +96,32 @@ Op ExpertCosts::expert_products(OpName name, GemmRole role, std::int64_t m, std:
   return op;
 }
 
-// Only a library's own loop over experts leaves the bias to the framework.
+// Only a library's own loop over experts leaves their bias and clamp to the framework.
+bool ExpertCosts::leaves_to_framework() const {
+  return basis_.model.moe->bias && !expert_gemm_ && basis_.framework.expert_streams > 0;
+}
+
 void ExpertCosts::push_bias(std::int64_t routed, bool backward, OpList& ops, RangeUse& use) const {
   const MoeShape& moe = *basis_.model.moe;
-  if (!moe.bias || expert_gemm_ || basis_.framework.expert_streams == 0) return;
-  const BiasKernels& kernels = backward ? kBiasGradient : kAddBias;
+  if (!leaves_to_framework()) return;
+  const bool trains = basis_.model.training.trains(WeightKind::fc2);
+  const BiasKernels& kernels = !backward ? kAddBias : trains ? kBiasGradient : kFrozenBiasGradient;
   const double elements = as_double(routed) * as_double(basis_.model.hidden);
   Op op = kernels_.moves(OpName::expert_bias, Elementwise::copy, kernels.bytes * elements, use);
   op.launches =
       static_cast<std::uint32_t>(kernels.of_expert * (moe.experts / basis_.layout.expert) + kernels.of_all);
+  ops.push(op);
+}
+
+// Models whose experts have biases are GPT-OSS. Recipes with graphs of whole layers run its experts as one
+// fused operation, which clamps in a product's epilogue.
+void ExpertCosts::push_clamp(std::int64_t routed, std::int64_t width, bool backward, OpList& ops,
+                             RangeUse& use) const {
+  if (!leaves_to_framework() || basis_.framework.host.graphs >= Graphs::layer) return;
+  const ClampKernels& clamp = backward ? kClampGradient : kClamp;
+  Op op = kernels_.moves(OpName::activation, Elementwise::copy,
+                         clamp.bytes * as_double(routed) * as_double(width), use);
+  op.kernels = clamp.kernels;
   ops.push(op);
 }
 
@@ -127,6 +157,7 @@ void ExpertCosts::push_experts(std::int64_t routed, bool backward, OpList& ops, 
     casts_.push_quantize(WeightKind::fc1, routed, h, ops, use);
     product(OpName::expert_gemm, GemmRole::forward, rows, up, h);
     adapt(WeightKind::fc1, up, h, true);
+    push_clamp(routed, up, false, ops, use);
     activate(ElementwisePass::forward);
     casts_.push_quantize(WeightKind::fc2, routed, f, ops, use);
     product(OpName::expert_gemm, GemmRole::forward, rows, h, f);
@@ -143,12 +174,15 @@ void ExpertCosts::push_experts(std::int64_t routed, bool backward, OpList& ops, 
       product(OpName::weight_gradient, GemmRole::weight_gradient, in, out, rows);
   };
   if (basis_.layout.repeats(RecomputeModule::moe_act) && !basis_.layout.repeats(RecomputeModule::moe)) {
+    const std::size_t first = ops.size();
+    push_clamp(routed, up, false, ops, use);
     activate(ElementwisePass::forward);
-    ops.mark_again(ops.size() - 1);
+    ops.mark_again(first);
   }
   push_bias(routed, true, ops, use);
   gradients(WeightKind::fc2, h, f);
   activate(ElementwisePass::backward);
+  push_clamp(routed, up, true, ops, use);
   gradients(WeightKind::fc1, up, h);
 }
 

@@ -54,7 +54,9 @@ class ExpertCosts {
 
  private:
   void push_experts(std::int64_t routed, bool backward, OpList& ops, RangeUse& use) const;
+  [[nodiscard]] bool leaves_to_framework() const;
   void push_bias(std::int64_t routed, bool backward, OpList& ops, RangeUse& use) const;
+  void push_clamp(std::int64_t routed, std::int64_t width, bool backward, OpList& ops, RangeUse& use) const;
   [[nodiscard]] Op expert_products(OpName name, GemmRole role, std::int64_t m, std::int64_t n, std::int64_t k,
                                    RangeUse& use) const;
   [[nodiscard]] Op expert_collective(OpName name, std::int64_t token_copies, RangeUse& use) const;

@@ -29,9 +29,9 @@ LocalWork& operator+=(LocalWork& sum, const LocalWork& more) {
   sum.recomputed += more.recomputed;
   sum.weight += more.weight;
   sum.held.tokens += more.held.tokens;
-  sum.before_launches += more.before_launches;
-  sum.forward_launches += more.forward_launches;
-  sum.backward_launches += more.backward_launches;
+  sum.before_launches = sum.before_launches + more.before_launches;
+  sum.forward_launches = sum.forward_launches + more.forward_launches;
+  sum.backward_launches = sum.backward_launches + more.backward_launches;
   sum.behind_lengths = sum.behind_lengths + more.behind_lengths;
   sum.use += more.use;
   return sum;
@@ -315,7 +315,7 @@ void add_exchanges(LayerTimeline& timeline, std::size_t run, std::size_t count,
 Issued until_routed(const HostOptions& host, std::span<const Op> ops) {
   const auto sized = std::find_if(ops.begin(), ops.end(), [](const Op& op) { return op.arrived; });
   const std::span<const Op> known(ops.begin(), sized);
-  return {launches_of(host, known, false), run_time(known).total};
+  return launches_of(host, known, false).keeping(run_time(known).total);
 }
 
 }  // namespace
@@ -464,17 +464,17 @@ void MicroBatchCoster::finish_layer(LayerKind kind, MicroBatchCost& out) {
   const int halves = costs_.layout().nano_batches_of(out.ranks);  // with attention of their own
   out.again[k] = out.forward[k];                                  // what follows belongs to the last run
   const int others = mixer_of(kind) == Mixer::parallel ? 1 : 0;   // recurrences next to attention
-  const std::int64_t first_launches =
+  const Issued first_launches =
       (halves + others) * attention_launches(host, false, 1) + launches_of(host, exchanges_.forward, false);
-  const std::int64_t last_launches = halves * attention_launches(host, true, calls) +
-                                     others * attention_launches(host, true, 1) +
-                                     launches_of(host, exchanges_.backward, true);
+  const Issued last_launches = halves * attention_launches(host, true, calls) +
+                               others * attention_launches(host, true, 1) +
+                               launches_of(host, exchanges_.backward, true);
   for (std::size_t r = 0; r < c; ++r) {
     const LayerWork of_layer = layer_work(kind, r, out);
     const LocalWork& work = *of_layer.all;
     // Counts a pass, and returns what the host issues for it and how long the rank takes. Only what attention
     // does not cover of an exchange counts in either: a faster network must not cost the host its lead.
-    const auto finish = [&](const RunTime& before, const RunTime& after, std::int64_t launches,
+    const auto finish = [&](const RunTime& before, const RunTime& after, Issued launches,
                             const ContextPass& pass, std::span<const Op> exchanges,
                             std::vector<Picoseconds>& compute, std::array<Picoseconds, kStreams>& exposed) {
       Picoseconds spent = before.total + after.total + pass.busy[r];
@@ -485,7 +485,7 @@ void MicroBatchCoster::finish_layer(LayerKind kind, MicroBatchCost& out) {
         exposed[kContext] += alone;
         spent += alone;
       }
-      return std::pair(work.held.tokens == 0 ? Issued{} : Issued{launches, spent}, spent);
+      return std::pair(work.held.tokens == 0 ? Issued{} : launches.keeping(spent), spent);
     };
     const auto [forward, forward_spent] =
         finish(work.forward_before, work.forward_after, work.forward_launches + first_launches,
@@ -529,8 +529,8 @@ Picoseconds MicroBatchCoster::forward_stall_of(LayerKind kind, const LocalWork& 
     forward = forward - before;
   }
   if (work.until_routed.launches == 0) return stall + costs_.stalls.for_host(kind, forward, before);
-  const Issued behind{work.forward_launches - work.before_launches - work.until_routed.launches,
-                      work.forward_after.total - work.until_routed.busy};
+  const Issued behind =
+      (work.forward_launches - work.before_launches).keeping(work.forward_after.total) - work.until_routed;
   return stall + costs_.stalls.for_host(kind, forward - behind, {}) +
          costs_.stalls.for_host(kind, behind, {});
 }

@@ -97,9 +97,8 @@ struct LocalWork {
   Picoseconds recomputed = 0;       // part of the backward: named parts of the forward that run again
   Picoseconds input_before = 0, input_after = 0, weight = 0;             // the two halves of a split backward
   ExchangeSplit forward_exchanges, backward_exchanges, input_exchanges;  // for MoE layers
-  std::int64_t before_launches = 0, forward_launches = 0,
-               backward_launches = 0;  // the first one belongs to forward_before
-  Issued behind_lengths;               // part of forward_before
+  Issued before_launches, forward_launches, backward_launches;  // the first one belongs to forward_before
+  Issued behind_lengths;                                        // part of forward_before
   Issued until_routed;  // part of the forward after its attention, if the host then waits for the counts
   RangeUse use;
 };

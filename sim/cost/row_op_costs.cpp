@@ -6,15 +6,15 @@ namespace equipoise {
 
 namespace {
 
-// Kernels of Q or of K in Megatron-core 0.12's unfused RoPE of packed documents (_apply_rotary_pos_emb_thd of
-// rope_utils.py), forward and backward, the latter by PyTorch's derivatives.
-// A document's: cosine, its product with a scale and its cast, the same of the sine; half of each head
-// negated, the halves put together, two products, their sum, a concatenation with what is not rotated.
-// Backward: two products, the negation, the halves put together, both added; zeros for what is not rotated,
-// added to them.
+// Kernels of Q or of K in Megatron-core's unfused RoPE (rope_utils.py), 0.12 to August 2026, forward and
+// backward, the latter by PyTorch's derivatives.
+// A batch's (_apply_rotary_pos_emb_bshd), or those of each packed document (_apply_rotary_pos_emb_thd):
+// cosine, its product with a scale and its cast, the same of the sine; half of each head negated, the halves
+// put together, two products, their sum, a concatenation with what is not rotated. Backward: two products,
+// the negation, the halves put together, both added; zeros for what is not rotated, added to them.
 constexpr std::int64_t kOfDocument[] = {12, 7};
-// Once per call: lengths from ends in two kernels, their copy to the host, and the concatenation of all
-// documents; the backward repeats the last.
+// Once per call with packed documents: lengths from ends in two kernels, their copy to the host, and the
+// concatenation of all documents; the backward repeats the last.
 constexpr std::int64_t kOnce[] = {4, 1};
 
 }  // namespace
@@ -49,13 +49,18 @@ Op RowOpCosts::rotary(std::int64_t n, std::int64_t documents, ElementwisePass pa
   const double angles = of_head * 2 * 2 * (5 * kFp32Bytes + basis.element_bytes);
   Op op = kernels.moves(OpName::rope, Elementwise::rope, forward ? 14 * elements + angles : 16 * elements,
                         use, pass);
-  const std::int64_t launched = 2 * (kOnce[at(pass)] + documents * kOfDocument[at(pass)]);
+  const bool packed = basis.framework.rope_by_document;
+  const std::int64_t launched =
+      2 * (packed ? kOnce[at(pass)] + documents * kOfDocument[at(pass)] : kOfDocument[at(pass)]);
   RangeUse unused;
   const double least =
       kernels.elementwise().seconds(Elementwise::rope, 1, unused, pass);  // the time of a kernel that moves
                                                                           // almost nothing
   op.duration += to_picoseconds(as_double(launched - 1) * least * basis.framework.elementwise_slowdown);
-  if (!basis.framework.seconds_per_op) op.kernels = static_cast<std::uint32_t>(launched);
+  if (!basis.framework.seconds_per_op) {
+    op.kernels = static_cast<std::uint32_t>(launched);
+    op.behind_lengths = packed;
+  }
   return op;
 }
 

@@ -7,8 +7,7 @@
 
 namespace equipoise {
 
-Stalls::Stalls(const CostBasis& basis)
-    : basis_(basis), per_launch_(to_picoseconds(basis.framework.host.seconds_per_launch)) {
+Stalls::Stalls(const CostBasis& basis) : basis_(basis) {
   const Layout& layout = basis.layout;
   for (int k = 0; k < kLayerKinds && layout.activation_offload > 0; ++k)
     if (basis.layer_counts[at(k)] > 0)
@@ -24,7 +23,7 @@ Picoseconds Stalls::for_host(LayerKind kind, Issued pass, Issued before) const {
   const bool waits =
       (host.waits_at_hops && basis_.layout.pipeline > 1) || (host.waits_for_routes && is_moe(kind));
   const int layers = std::max(1, basis_.layer_counts[at(kind)] / basis_.layout.pipeline);
-  return stall_of(pass, per_launch_, waits ? 0 : lead_after(before, per_launch_, layers));
+  return stall_of(pass, waits ? 0 : lead_after(before, layers));
 }
 
 Picoseconds Stalls::for_copies(LayerKind kind, std::int64_t tokens, Picoseconds spent) const {

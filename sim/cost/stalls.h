@@ -21,7 +21,6 @@ class Stalls {
 
  private:
   const CostBasis& basis_;
-  Picoseconds per_launch_;                   // time of the host
   std::array<double, kLayerKinds> offload_seconds_{};  // per token and layer
 };
 

@@ -166,11 +166,14 @@ void read_host(const json& file, const std::string& origin, FrameworkPreset& pre
   if (!file.contains("host")) return;
   const std::string where = origin + ": host";
   const json& node = object_field(file, "host", origin + ": file");
-  refuse_unknown_keys(
-      node, {"seconds_per_launch", "band", "known", "launches", "waits", "sources", "fit", "left_out"},
-      where);
+  refuse_unknown_keys(node,
+                      {"seconds_per_launch", "seconds_per_kernel", "band", "known", "launches", "waits",
+                       "sources", "fit", "left_out"},
+                      where);
   HostOptions& host = preset.options.host;
   host.seconds_per_launch = number_within(node, "seconds_per_launch", 0, 1, where);
+  if (node.contains("seconds_per_kernel"))
+    host.seconds_per_kernel = number_within(node, "seconds_per_kernel", 0, 1, where);
   read_launches(object_field(node, "launches", where), where + ".launches", host.launches);
   for (const json& wait : list_field(node, "waits", where)) {
     if (wait != "hops" && wait != "routes") refuse_field(node, "waits", where, "hops and routes");

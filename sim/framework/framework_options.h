@@ -80,6 +80,8 @@ struct FrameworkOptions {
   bool early_stop = false;       // a recomputed layer runs only what its backward needs
   bool ring_merges = false;      // a ring over CP combines its steps in separate kernels
   bool fused_rope = true;        // false: PyTorch's own kernels, Megatron-LM without apply_rope_fusion
+  bool rope_by_document = true;  // such kernels are each packed document's; false: those of a batch of
+                                 // sequences
   LossKind loss = LossKind::fused;
   LinearLayers linear_layers = LinearLayers::fused;
   StageDivision stage_division = StageDivision::even;  // of layers over virtual stages

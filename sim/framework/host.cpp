@@ -4,13 +4,42 @@
 
 namespace equipoise {
 
-std::int64_t launches_of(const HostOptions& host, std::span<const Op> ops, bool backward) {
-  if (host.graphs >= Graphs::layer) return 0;
-  std::int64_t sum = 0;
+namespace {
+
+Issued launched(const HostOptions& host, std::int64_t launches) {
+  return {launches, launches * to_picoseconds(host.seconds_per_launch), 0};
+}
+
+Issued launched_by_functions(const HostOptions& host, std::int64_t kernels) {
+  const bool as_launch = host.seconds_per_kernel == 0;
+  const double each =
+      as_launch ? host.seconds_per_launch : std::min(host.seconds_per_kernel, host.seconds_per_launch);
+  return {kernels, kernels * to_picoseconds(each), 0};
+}
+
+// What comes before a layer's tokens are sent to experts. A dense layer has no router, and its norm stays.
+bool in_router_graph(const Op& op, bool routes) {
+  return routes && op.ffn &&
+         (op.name == OpName::rms_norm || op.name == OpName::router || op.name == OpName::routing);
+}
+
+}  // namespace
+
+Issued launches_of(const HostOptions& host, std::span<const Op> ops, bool backward) {
+  if (host.graphs >= Graphs::layer) return {};
+  const bool routes =
+      host.router_graphs && std::ranges::any_of(ops, [](const Op& op) { return op.name == OpName::router; });
+  Issued sum = launched(host, routes ? 1 : 0);
   for (const Op& op : ops) {
-    if (host.graphs == Graphs::attention && !op.ffn) continue;
+    if ((host.graphs == Graphs::attention && !op.ffn) || in_router_graph(op, routes)) continue;
     const auto& counts = backward && !op.again ? host.launches.backward : host.launches.forward;
-    sum += op.kernels > 0 ? std::int64_t{op.kernels} : std::int64_t{op.launches} * counts[at(op.name)];
+    const std::int64_t launches = std::int64_t{op.launches} * counts[at(op.name)];
+    if (op.kernels > 0)
+      sum = sum + launched_by_functions(host, op.kernels);
+    else if (op.name == OpName::expert_bias)
+      sum = sum + launched_by_functions(host, launches);
+    else
+      sum = sum + launched(host, launches);
   }
   return sum;
 }
@@ -18,25 +47,26 @@ std::int64_t launches_of(const HostOptions& host, std::span<const Op> ops, bool 
 Issued behind_lengths(const HostOptions& host, std::span<const Op> ops) {
   Issued sum;
   for (const Op& op : ops)
-    if (op.kernels > 0 && host.graphs == Graphs::none) sum = sum + Issued{op.kernels, op.duration};
+    if (op.behind_lengths && host.graphs == Graphs::none)
+      sum = sum + launched_by_functions(host, op.kernels).keeping(op.duration);
   return sum;
 }
 
-std::int64_t attention_launches(const HostOptions& host, bool backward, std::int64_t calls) {
-  if (host.graphs != Graphs::none) return host.graphs == Graphs::full ? 0 : 1;
+Issued attention_launches(const HostOptions& host, bool backward, std::int64_t calls) {
+  if (host.graphs != Graphs::none) return launched(host, host.graphs == Graphs::full ? 0 : 1);
   const std::int64_t forward = host.launches.forward[at(OpName::attention)];
-  return backward ? host.launches.backward[at(OpName::attention)] + (calls - 1) * forward : forward;
+  return launched(host,
+                  backward ? host.launches.backward[at(OpName::attention)] + (calls - 1) * forward : forward);
 }
 
-Picoseconds stall_of(Issued pass, Picoseconds per_launch, Picoseconds lead) {
-  return std::max<Picoseconds>(0, pass.launches * per_launch - pass.busy - lead);
+Picoseconds stall_of(Issued pass, Picoseconds lead) {
+  return std::max<Picoseconds>(0, pass.host - pass.busy - lead);
 }
 
-Picoseconds lead_after(Issued pass, Picoseconds per_launch, int layers) {
+Picoseconds lead_after(Issued pass, int layers) {
   if (pass.launches == 0) return 0;
-  const Picoseconds ahead = pass.busy - pass.launches * per_launch;
   const Picoseconds queued = pass.busy / (pass.launches * layers) * kQueuedLaunches;
-  return std::clamp<Picoseconds>(ahead, 0, queued);
+  return std::clamp<Picoseconds>(pass.busy - pass.host, 0, queued);
 }
 
 }  // namespace equipoise

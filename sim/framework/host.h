@@ -5,6 +5,9 @@
 // the framework's source. The host issues them one by one into a queue. If it falls behind, the GPU runs dry.
 // If it is ahead, it fills the queue, and later work of many small kernels lives on that lead. A
 // synchronisation takes the lead away. CUDA graphs turn what they cover into one launch.
+//
+// A framework's launch goes through a module: its Python, its checks, its part of autograd. Kernels that
+// PyTorch's own functions launch in a row have none of these around them and take the host less.
 #pragma once
 
 #include <array>
@@ -35,32 +38,43 @@ inline constexpr std::string_view kGraphsNames[] = {"none", "attention", "layer"
 
 struct HostOptions {
   double seconds_per_launch = 0;
+  double seconds_per_kernel = 0;  // of PyTorch's own functions; 0: as long as a launch
   LaunchCounts launches;
   Graphs graphs = Graphs::none;
+  bool router_graphs = false;     // the norm and the router of a layer with experts run from a graph, too
   bool waits_at_hops = false;     // at a transfer between pipeline stages
   bool waits_for_routes = false;  // at the counts of tokens that the router sends to each expert
 };
 
-// Launches of a pass of a layer, and how long they keep the GPU busy.
+// Launches of a pass of a layer, the host's time for them, and how long they keep the GPU busy.
 struct Issued {
   std::int64_t launches = 0;
-  Picoseconds busy = 0;
-  friend Issued operator+(Issued a, Issued b) { return {a.launches + b.launches, a.busy + b.busy}; }
-  friend Issued operator-(Issued a, Issued b) { return {a.launches - b.launches, a.busy - b.busy}; }
+  Picoseconds host = 0, busy = 0;
+  [[nodiscard]] Issued keeping(Picoseconds gpu) const { return {launches, host, gpu}; }
+  friend Issued operator+(Issued a, Issued b) {
+    return {a.launches + b.launches, a.host + b.host, a.busy + b.busy};
+  }
+  friend Issued operator-(Issued a, Issued b) {
+    return {a.launches - b.launches, a.host - b.host, a.busy - b.busy};
+  }
+  friend Issued operator*(int times, Issued a) {
+    return {times * a.launches, times * a.host, times * a.busy};
+  }
 };
 
-// Kernels and collectives of a layer's ops that the host launches.
-std::int64_t launches_of(const HostOptions& host, std::span<const Op> ops, bool backward);
+// Kernels and collectives of a layer's ops that the host launches. What they keep busy is the caller's to
+// say.
+Issued launches_of(const HostOptions& host, std::span<const Op> ops, bool backward);
 // The launches of a forward that are issued document by document. The host has just read the documents'
 // lengths from the GPU, so the queue is empty.
 Issued behind_lengths(const HostOptions& host, std::span<const Op> ops);
 // Launches of `calls` attention calls, or of the graph that attention is part of.
-std::int64_t attention_launches(const HostOptions& host, bool backward, std::int64_t calls);
+Issued attention_launches(const HostOptions& host, bool backward, std::int64_t calls);
 
 // How long the GPU waits for the host in a pass. `lead` is the GPU work in the queue when the pass began.
-Picoseconds stall_of(Issued pass, Picoseconds per_launch, Picoseconds lead = 0);
+Picoseconds stall_of(Issued pass, Picoseconds lead = 0);
 
 // GPU work in the queue after the host issued so many layers like `pass`, bounded by the queue's length.
-Picoseconds lead_after(Issued pass, Picoseconds per_launch, int layers);
+Picoseconds lead_after(Issued pass, int layers);
 
 }  // namespace equipoise

@@ -66,7 +66,7 @@ struct Op {
   std::uint8_t over = 0;       // for exchanges of experts: how many of the next ops, including pairs, run
                                // meanwhile; what follows waits for it and them
   std::uint32_t launches = 1;  // number of products or small kernels that the host launches for it
-  std::uint32_t kernels = 0;   // counted launches, which replace a framework's number unless 0
+  std::uint32_t kernels = 0;   // counted launches of PyTorch's functions; unless 0 they replace a framework's
   Picoseconds duration = 0;
   double flops = 0;
   double bytes = 0;      // moved or sent by this rank
@@ -74,6 +74,7 @@ struct Op {
   bool once = false;     // whether a recomputation of its layer skips it
   bool ffn = false;      // whether it is in the layer's half after attention
   bool arrived = false;  // whether it works for token copies that arrived at experts, from any rank
+  bool behind_lengths = false;  // whether the host reads the documents' lengths from the GPU before it
   friend bool operator==(const Op&, const Op&) = default;
 };
 

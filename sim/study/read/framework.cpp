@@ -86,8 +86,10 @@ FrameworkOptions Framework::on(const Profile& profile, Precision precision) cons
   if (kept.attention) options.attention_slowdown = in_training.attention_slowdown;
   if (kept.elementwise) options.elementwise_slowdown = in_training.elementwise_slowdown;
   options.attention_kernel = kernel_on(*this, profile);
-  if (!says_launch && profile.device().seconds_per_launch)
+  if (!says_launch && profile.device().seconds_per_launch) {
     options.host.seconds_per_launch = *profile.device().seconds_per_launch;
+    options.host.seconds_per_kernel = 0;  // because the host was measured kernel by kernel
+  }
   if (anchor)
     for (double* time : {&options.gemm_slowdown, &options.attention_slowdown, &options.elementwise_slowdown,
                          &options.expert_product_seconds})

@@ -101,6 +101,10 @@ constexpr Key<Framework> kFrameworkKeys[] = {
         "fused_rope",
         "RoPE is one kernel; true by default, false for PyTorch's own ones for each document of a rank, "
         "whose lengths the host reads first (Megatron-LM without apply_rope_fusion)"),
+    flag<&FrameworkOptions::rope_by_document>(
+        "rope_by_document",
+        "RoPE that is not fused has kernels for each document of a rank, as packed ones need; true by "
+        "default, false for a batch of whole sequences, which one call takes"),
     flag<&FrameworkOptions::early_stop>(
         "early_stop",
         "Whole layers that are recomputed run a dense layer's forward only up to the last product's input, "
@@ -182,6 +186,15 @@ constexpr Key<Framework> kFrameworkKeys[] = {
         "What runs from CUDA graphs and so takes the host one launch, none by default; none: nothing; "
         "attention: a layer's attention with its norm and projections; layer: each pass of a layer; full: "
         "everything"),
+    flag<&FrameworkOptions::host, &HostOptions::router_graphs>(
+        "router_graphs",
+        "The router of a layer with experts, with the norm before it, runs from a CUDA graph of its own "
+        "(Megatron-LM's cuda_graph_scope moe_router and moe_preprocess); false by default")
+        .acting("with a model that has experts", acts::has_experts),
+    number<&FrameworkOptions::host, &HostOptions::seconds_per_kernel>(
+        "seconds_per_kernel", 0, 1,
+        "Host time of a kernel that PyTorch's own functions launch, without a framework's module around it: "
+        "RoPE that is not fused, the bias of experts; 0: as long as a launch; the preset's by default"),
     flag<&FrameworkOptions::recompute_ahead>(
         "recompute_ahead",
         "chunkflow without a pipeline issues the k-th recomputing forward of a group before its k-th "

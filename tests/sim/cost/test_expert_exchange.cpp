@@ -95,7 +95,7 @@ TEST_CASE("A layer exchanges there and back in both passes, FP8 on the first way
 
 TEST_CASE("A library's own loop over experts leaves their bias to the framework, a grouped kernel does not") {
   // Four tokens of GPT-OSS-20B on 8 of 32 experts: 16 copies, of which 4 x 4 arrive, each 2,880 wide. Forward
-  // 28 bytes an element and 2 kernels for each expert and 2 for all, backward 40 bytes, 6 and 2.
+  // 28 bytes an element and 2 kernels for each expert and 2 for all, backward 40 bytes, 8 and 2.
   FrameworkOptions framework;
   for (const int streams : {0, 4}) {
     framework.expert_streams = streams;
@@ -108,7 +108,39 @@ TEST_CASE("A library's own loop over experts leaves their bias to the framework,
         CHECK(biases.empty());
       else
         CHECK(biases == std::vector<std::pair<double, std::uint32_t>>{
-                            {16.0 * 2880 * (backward ? 40 : 28), backward ? 50 : 18}});
+                            {16.0 * 2880 * (backward ? 40 : 28), backward ? 66 : 18}});
+    }
+  }
+}
+
+TEST_CASE("The bias of experts that do not train has no gradient of its own") {
+  FrameworkOptions framework;
+  framework.expert_streams = 4;
+  ModelShape model = builtin_model("gpt-oss-20b");
+  model.training.frozen = bit_of(WeightKind::fc2);
+  const Models models(model, experts_on(4), framework);
+  const auto biases = ops_of_pass(models, LayerKind::moe, 4, true, OpName::expert_bias);
+  REQUIRE(biases.size() == 1);
+  CHECK(biases[0].bytes == 16.0 * 2880 * 28);
+  CHECK(biases[0].launches == 8 * 4 + 2);
+}
+
+TEST_CASE(
+    "GPT-OSS's experts clamp gate and up in kernels of PyTorch, unless a graph of layers has the experts") {
+  // 16 copies of 2 x 2,880 elements: 8 bytes each and 4 kernels forward, 15 and 7 backward.
+  FrameworkOptions framework;
+  framework.expert_streams = 4;
+  for (const Graphs graphs : {Graphs::none, Graphs::layer}) {
+    framework.host.graphs = graphs;
+    const Models models(builtin_model("gpt-oss-20b"), experts_on(4), framework);
+    for (const bool backward : {false, true}) {
+      double bytes = 0;
+      std::uint32_t kernels = 0;
+      for (const Op& op : ops_of_pass(models, LayerKind::moe, 4, backward, OpName::activation))
+        if (op.kernels > 0) bytes += op.bytes, kernels += op.kernels;
+      const bool clamps = graphs == Graphs::none;
+      CHECK(bytes == (clamps ? 16.0 * 2 * 2880 * (backward ? 15 : 8) : 0));
+      CHECK(kernels == (clamps ? backward ? 7U : 4U : 0U));
     }
   }
 }

@@ -263,7 +263,8 @@ TEST_CASE(
   const Lists without = forward(plain.costs, 4096, LayerKind::moe),
               with = forward(models.costs, 4096, LayerKind::moe);
   const HostOptions host;
-  CHECK(launches_of(host, with.after.ops(), false) == launches_of(host, without.after.ops(), false) + 25);
+  CHECK(launches_of(host, with.after.ops(), false).launches ==
+        launches_of(host, without.after.ops(), false).launches + 25);
   CHECK(with.after.size() == without.after.size() + 1);
   const auto of = [](const Lists& lists, OpName name) {
     Picoseconds sum = 0;
@@ -533,10 +534,24 @@ TEST_CASE("RoPE that is not fused has kernels for each document, each of a kerne
   HostOptions host;
   host.launches.forward[at(OpName::rope)] = 4;
   const Op fives[] = {rope(5, false)};
-  CHECK(launches_of(host, fives, false) == 128);
+  CHECK(launches_of(host, fives, false).launches == 128);
   CHECK(behind_lengths(host, fives).launches == 128);
   host.graphs = Graphs::layer;
   CHECK(behind_lengths(host, fives).launches == 0);
+}
+
+TEST_CASE("RoPE of a batch that is not fused has the kernels of one call, and reads no lengths") {
+  FrameworkOptions eager;
+  eager.fused_rope = eager.rope_by_document = false;
+  const Models models(builtin_model("llama3.1-8b"), tensor_parallel(8), eager);
+  OpList before, after;
+  RangeUse use;
+  models.costs.layers.forward(LayerKind::dense, 1000, {}, before, after, use, 4);
+  const auto rope = std::ranges::find(before.ops(), OpName::rope, &Op::name);
+  CHECK(rope->kernels == 2 * 12);
+  CHECK(behind_lengths(HostOptions{}, before.ops()).launches == 0);
+  models.costs.layers.backward(LayerKind::dense, 1000, {}, before, after, use, 4);
+  CHECK(std::ranges::find(after.ops(), OpName::rope, &Op::name)->kernels == 2 * 7);
 }
 
 TEST_CASE("A kernel that adds a gradient to the sum moves ten bytes of each weight behind its product") {
@@ -570,17 +585,17 @@ TEST_CASE("K and V of a token: replicated when there are fewer KV heads than TP 
 TEST_CASE(
     "The host stalls a pass by what its kernels are too short for, less the queue that the last one left") {
   // 3 launches at 10 each take the host 30. A GPU that is busy for 12 waits 18; with 15 queued it waits 3.
-  CHECK(stall_of({3, 12}, 10) == 18);
-  CHECK(stall_of({3, 12}, 10, 15) == 3);
-  CHECK(stall_of({3, 30}, 10) == 0);
-  CHECK(stall_of({3, 12}, 10, 50) == 0);
+  CHECK(stall_of({3, 30, 12}) == 18);
+  CHECK(stall_of({3, 30, 12}, 15) == 3);
+  CHECK(stall_of({3, 30, 30}) == 0);
+  CHECK(stall_of({3, 30, 12}, 50) == 0);
   // A pass of 2 launches and 50 lets the host get 30 ahead, unless the queue is full before: over 600 layers
   // 1024 of 1200 launches of 25 each, of which 1024 / 600 layers' worth is left for one: 25600 / 600 = 42
   // > 30. Over 2000 layers it holds 1024 x (50 / 4000) = 12.
-  CHECK(lead_after({2, 50'000}, 10'000, 600) == 30'000);
-  CHECK(lead_after({2, 50'000}, 10'000, 2000) == 50'000 / 4000 * 1024);
-  CHECK(lead_after({2, 15'000}, 10'000, 1) == 0);  // the host is behind
-  CHECK(lead_after({}, 10'000, 1) == 0);
+  CHECK(lead_after({2, 20'000, 50'000}, 600) == 30'000);
+  CHECK(lead_after({2, 20'000, 50'000}, 2000) == 50'000 / 4000 * 1024);
+  CHECK(lead_after({2, 20'000, 15'000}, 1) == 0);  // the host is behind
+  CHECK(lead_after({}, 1) == 0);
 }
 
 TEST_CASE("A layer has the launches of its framework; CUDA graphs take out what they cover") {
@@ -594,23 +609,54 @@ TEST_CASE("A layer has the launches of its framework; CUDA graphs take out what 
               back = backward(models.costs, 4096, LayerKind::dense);
   // Forward: norm, projection and rotary embedding | output, residual | norm, two products, activation |
   // residual.
-  CHECK(launches_of(host, there.before.ops(), false) == 7 + 2);
-  CHECK(launches_of(host, there.after.ops(), false) == 2 + 7 + 3 + 1);
+  CHECK(launches_of(host, there.before.ops(), false).launches == 7 + 2);
+  CHECK(launches_of(host, there.after.ops(), false).launches == 2 + 7 + 3 + 1);
   // Backward: two products of each of the FFN's two, activation | norm, residual, two products | rotary
   // embedding, two products, norm, residual.
-  CHECK(launches_of(host, back.before.ops(), true) == 5 + 12 + 1 + 2);
-  CHECK(launches_of(host, back.after.ops(), true) == 1 + 2 + 12 + 1);
-  CHECK(attention_launches(host, false, 1) == 4);
-  CHECK(attention_launches(host, true, 2) == 5 + 4);  // selective recompute
+  CHECK(launches_of(host, back.before.ops(), true).launches == 5 + 12 + 1 + 2);
+  CHECK(launches_of(host, back.after.ops(), true).launches == 1 + 2 + 12 + 1);
+  CHECK(attention_launches(host, false, 1).launches == 4);
+  CHECK(attention_launches(host, true, 2).launches == 5 + 4);  // selective recompute
   host.graphs = Graphs::attention;                    // the FFN with its norm stays
-  CHECK(launches_of(host, there.before.ops(), false) == 0);
-  CHECK(launches_of(host, there.after.ops(), false) == 7 + 3);
-  CHECK(launches_of(host, back.before.ops(), true) == 5);
-  CHECK(attention_launches(host, true, 2) == 1);
+  CHECK(launches_of(host, there.before.ops(), false).launches == 0);
+  CHECK(launches_of(host, there.after.ops(), false).launches == 7 + 3);
+  CHECK(launches_of(host, back.before.ops(), true).launches == 5);
+  CHECK(attention_launches(host, true, 2).launches == 1);
   host.graphs = Graphs::layer;
-  CHECK(launches_of(host, there.after.ops(), false) + attention_launches(host, false, 1) == 1);
+  CHECK((launches_of(host, there.after.ops(), false) + attention_launches(host, false, 1)).launches == 1);
   host.graphs = Graphs::full;
-  CHECK(launches_of(host, there.after.ops(), false) + attention_launches(host, false, 1) == 0);
+  CHECK((launches_of(host, there.after.ops(), false) + attention_launches(host, false, 1)).launches == 0);
+}
+
+TEST_CASE(
+    "A graph of the router takes its norm and its kernels out of an expert layer; a dense layer keeps its "
+    "norm") {
+  FrameworkOptions framework;
+  framework.routing_kernels = 25;
+  const Models models(builtin_model("deepseek-v2"), tensor_parallel(1), framework);
+  HostOptions host;
+  host.launches.forward[at(OpName::rms_norm)] = 7;
+  const auto launches = [&](LayerKind kind, bool graphs) {
+    host.router_graphs = graphs;
+    return launches_of(host, forward(models.costs, 1024, kind).after.ops(), false).launches;
+  };
+  // The norm's 7, the router's product and its 25 kernels become one launch.
+  CHECK(launches(LayerKind::moe, false) - launches(LayerKind::moe, true) == 7 + 1 + 25 - 1);
+  CHECK(launches(LayerKind::dense, false) == launches(LayerKind::dense, true));
+}
+
+TEST_CASE("Kernels of PyTorch's own functions take the host their own time, but never more than a launch") {
+  const Op ops[] = {{.name = OpName::rope, .kernels = 10},
+                    {.name = OpName::expert_bias, .launches = 5},
+                    {.name = OpName::activation}};
+  HostOptions host;
+  host.seconds_per_launch = 7e-5;
+  const auto microseconds = [&] { return 1e6 * to_seconds(launches_of(host, ops, false).host); };
+  CHECK(microseconds() == doctest::Approx(16 * 70));
+  host.seconds_per_kernel = 2e-5;
+  CHECK(microseconds() == doctest::Approx(15 * 20 + 70));
+  host.seconds_per_launch = 1e-5;
+  CHECK(microseconds() == doctest::Approx(16 * 10));
 }
 
 TEST_CASE("A host that waits at every hop of the pipeline brings no lead along; one that never waits does") {
@@ -623,7 +669,7 @@ TEST_CASE("A host that waits at every hop of the pipeline brings no lead along; 
       layout.pipeline = stages;
       const Models models(builtin_model("llama3.1-8b"), layout, framework);
       // 30,000 of the host for 12,000 of the GPU; the backward before it let the host get 15,000 ahead.
-      CHECK(models.costs.stalls.for_host(LayerKind::dense, {3, 12'000}, {2, 35'000}) ==
+      CHECK(models.costs.stalls.for_host(LayerKind::dense, {3, 30'000, 12'000}, {2, 20'000, 35'000}) ==
             (waits && stages > 1 ? 18'000 : 3'000));
     }
 }
