@@ -31,8 +31,12 @@ a batch on the mean, and as `equipoise, max_delay 8`, which is to be compared wi
 it starts from the steps of `hbp` or `sorted`. `hbp`, `equipoise`, `flexsp`, `hybrid-cp` and `dynamic-cp` have lanes of other CP degrees than the
 layout's. Where memory decides what is recomputed (`recompute: auto`, 8B), `hbp` does so for each of its groups and
 `equipoise` for each micro-batch; the others recompute what the longest micro-batch asks for. When this page was made `hbp` did so in
-DeepSeek-V2, too, where all others recompute every layer (`recompute: full`). Today `full` binds it as well: it
-gains 1.94x and 2.12x in the two cells where it is the fastest here, which `equipoise` then is.
+DeepSeek-V2, too, where all others recompute every layer (`recompute: full`). Today `full` binds it as well.
+
+Nine of the 30 cells were made again on 30 November 2026, after `equipoise`'s search became cheaper and buckets were chosen by
+simulated time: those of 7B, the first of 70B, and the two of DeepSeek-V2 that `hbp` wins here. `equipoise` moved by 0.02x at most and is the fastest
+in all nine. On DeepSeek-V2 `hbp` gains 1.94x and 2.12x, `equipoise` 2.13x and 2.38x. `skrull` and `round-robin` gain up to 0.17x
+more on 7B, where they reach 1.29x, and `sorted` up to 0.05x. The tables and the figure are those of all 30 as they were.
 
 ![Speed of every policy in every cell](atlas.svg)
 
