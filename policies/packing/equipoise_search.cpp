@@ -197,7 +197,7 @@ class Alternatives {
     if (!holds_what_comes(options)) return made;
     try {
       make(made);
-      if (made.steps.empty() || made.seconds < kCannotRun) return made;
+      if (made.steps.empty() || made.seconds < kCannotRun || is_as_stated(options)) return made;
       made = {options};
       made.options.of<EquipoiseOptions>().recompute.clear();
       make(made);
@@ -234,7 +234,9 @@ class Alternatives {
       if (seconds[k] <= rival.steps[raced[k]]) return false;
       others += rival.steps[raced[k]];
     }
-    return sum_of(seconds) > rival.loses * others;
+    const double sum = sum_of(seconds);
+    if (sum == kCannotRun && !is_as_stated(options)) return false;  // it may fit with the study's recompute
+    return sum > rival.loses * others;
   }
 
   // Packs all steps, unless it loses the race.
@@ -278,6 +280,10 @@ class Alternatives {
     if (was_delayed(out)) return;
     out.steps = start.steps;
     out.seconds = start.seconds;
+  }
+  // Whether all micro-batches recompute what the study states.
+  static bool is_as_stated(const PackOptions& options) {
+    return options.of<EquipoiseOptions>().recompute.empty();
   }
   // Whether it was refused for a delay that a wider bound may allow.
   static bool was_delayed(const Alternative& made) {
