@@ -171,9 +171,8 @@ std::string steps_table(const ValidationFigures& figures) {
          signed_percent(p.errors.mean_abs).substr(1),
          signed_percent(p.errors.worst) + " (" + std::to_string(p.steps[p.errors.worst_at].step) + ")",
          std::to_string(p.dropped_runs) + " of " + std::to_string(p.runs)});
-  constexpr std::string_view kExpendableOfSteps[] = {"runs dropped", "worst step"};
   keep_informative(table);
-  return fitted_text(std::move(table), 1, kScreenWidth, kExpendableOfSteps);
+  return fitted_text(std::move(table), 1, std::string::npos);
 }
 
 std::string place_text(const OpPair& op) {
@@ -198,9 +197,8 @@ std::string ops_table(const ValidationFigures& figures) {
                           signed_percent(op.errors.error()) + mark(op.within_limit), alone(op.errors),
                           signed_percent(op.errors.mean_abs).substr(1), signed_percent(op.errors.mean),
                           signed_percent(op.errors.worst), place_text(op.worst)});
-  constexpr std::string_view kExpendableOfOps[] = {"mean error", "profile alone", "mean |error|", "where"};
   keep_informative(table);
-  return fitted_text(std::move(table), 1, kScreenWidth, kExpendableOfOps);
+  return fitted_text(std::move(table), 1, std::string::npos);
 }
 
 std::string micro_batches_table(const ValidationFigures& figures) {
@@ -253,7 +251,7 @@ std::string validation_text(const Validation& validation, const ValidationFigure
       << signed_percent(validation.limits.op).substr(1) << ", the same ranking.\n";
   for (const std::string& broken : figures.broken) out << "BROKEN: " << printable(broken) << '\n';
   out << figures.verdict() << '\n';
-  return folded(out.str(), kScreenWidth);
+  return out.str();
 }
 
 namespace {
