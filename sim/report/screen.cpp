@@ -21,6 +21,8 @@ constexpr ScreenColumn kScreenColumns[] = {
 
 constexpr std::size_t kColumnsOfWarning = 40;  // of what it says, which stay
 
+constexpr std::size_t kLeastOfLast = 24;  // columns of a table's last column where that is folded
+
 // Words in lines of at most `width` columns. `more` ends each line but the last.
 std::vector<std::string> wrapped(std::span<const std::string> words, std::size_t width,
                                  const std::string& more = "") {
@@ -99,7 +101,11 @@ void drop_column(ComparisonTable& table, std::string_view title) {
 }
 
 void keep_informative(ComparisonTable& table) {
-  for (const auto& [title, nothing] : {std::pair("runs in", "yes"), {"mean delay", "0.00"}, {"GPUs", ""}}) {
+  for (const auto& [title, nothing] : {std::pair("runs in", "yes"),
+                                       {"mean delay", "0.00"},
+                                       {"GPUs", ""},
+                                       {"noise +-", "-"},
+                                       {"profile alone", "-"}}) {
     const auto found = std::ranges::find(table.header, title);
     if (found == table.header.end()) continue;
     const std::size_t place = at(found - table.header.begin());
@@ -141,7 +147,7 @@ std::string folded(const std::string& text, std::size_t width) {
     const std::string line = text.substr(begin, end - begin);
     begin = end + 1;
     const std::size_t gap = line.rfind("  "), last = gap == std::string::npos ? 0 : gap + 2;
-    const std::size_t indent = columns_of(line.substr(0, last)) < width / 2 ? last : 0;
+    const std::size_t indent = columns_of(line.substr(0, last)) + kLeastOfLast <= width ? last : 0;
     const std::vector<std::string> lines =
         columns_of(line) <= width ? std::vector<std::string>{line.substr(indent)}
                                   : wrapped(words_of(line.substr(indent), width - indent), width - indent);

@@ -27,7 +27,8 @@ std::vector<std::string> screen_cells(const PolicyResult& row);
 // Whether the user ended the study before the row had ended.
 bool is_interrupted(const PolicyResult& row);
 
-// Removes columns that tell nothing: no row delays tokens, all run in the framework or on as many GPUs.
+// Removes columns that tell nothing: no row delays tokens, all run in the framework or on as many GPUs, no
+// noise was measured.
 void keep_informative(ComparisonTable& table);
 void drop_column(ComparisonTable& table, std::string_view title);
 // The columns of the terminal that all cells from column `first` on take.

@@ -121,11 +121,12 @@ std::vector<Command> next_of(const Study& study, const StudyResult& result, cons
   const PolicyResult* first = standing_of(result).first;
   const bool may_recompute =
       study.layout.recompute != Recompute::full && study.layout.recompute != Recompute::automatic;
+  const std::initializer_list<std::string> kept = {"--out", "best"};
   const Command recomputed = command("study", {"--set", "parallel.recompute=auto"});
   if (first == nullptr)
-    return may_recompute ? std::vector<Command>{recomputed, command("tune", {})}
-                         : std::vector<Command>{command("tune", {})};
-  const Command tune = command("tune", {"--max-delay", formatted("%g", result.max_delay)});
+    return may_recompute ? std::vector<Command>{recomputed, command("tune", kept)}
+                         : std::vector<Command>{command("tune", kept)};
+  const Command tune = command("tune", {"--max-delay", formatted("%g", result.max_delay), "--out", "best"});
   // The framework's own rows have no room, and a row that it does not run is no job.
   if (is_file && may_recompute && first->runs_in == RunsIn::no &&
       std::ranges::any_of(result.policies, [](const PolicyResult& row) {

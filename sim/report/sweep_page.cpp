@@ -102,6 +102,8 @@ SweepPage::Finding SweepPage::finding() const {
   }
   if (gpus_.size() > 1)
     headline += ", on " + all_joined(gpus_, " or ", [](std::int64_t n) { return grouped(n); }) + " GPUs";
+  if (!ran_.empty() && std::ranges::none_of(ran_, &SweptCase::runs))
+    more += (more.empty() ? "" : " ") + std::string("The framework runs none of these rows.");
   if (!others.empty()) more += (more.empty() ? "" : " ") + ("Others: " + others + ".");
   if (won > 0 && won < run_)
     more += (more.empty() ? "" : " ") + std::string("Not counted: ") + std::to_string(run_ - won) +

@@ -92,7 +92,7 @@ void add_next(LabelledLines& lines, const std::vector<ShownCase>& cases, const s
   };
   std::string_view label = "Next";
   if (typed.out.empty()) lines.add_command(std::exchange(label, ""), command("study", {"--out", "results"}));
-  if (typed.job.empty()) lines.add_command(label, command("tune", {}));
+  if (typed.job.empty()) lines.add_command(label, command("tune", {"--out", "best"}));
 }
 
 LabelledLines lines_below(const std::vector<ShownCase>& cases, const SweepPage& page, const std::string& file,
@@ -173,9 +173,8 @@ std::vector<Warning> warnings_of_cases(const std::vector<ShownCase>& cases) {
   }
   std::vector<Warning> warnings;
   for (auto& [warning, name, count] : found) {
-    const std::string where = count == 1              ? name
-                              : count == cases.size() ? "each case, such as " + name
-                                                      : name + " and " + counted(count - 1, "more case");
+    const std::string where =
+        count == 1 ? name : concatenated(count, " of ", counted(cases.size(), "case"), ", in the first");
     warning.text.insert(0, where + ": ");
     warnings.push_back(std::move(warning));
   }

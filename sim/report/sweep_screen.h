@@ -29,7 +29,7 @@ ShownCase shown_case(const std::vector<std::string>& assignments, const Study& s
 nlohmann::json to_json(const ShownCase& shown);
 ShownCase shown_case(const nlohmann::json& node);  // throws nlohmann::json::exception if it is none
 
-// Of each kind of warning the first one, with the cases that have it.
+// Of each kind of warning the first one, with the case that has it or the number of those.
 std::vector<Warning> warnings_of_cases(const std::vector<ShownCase>& cases);
 
 // `file`: the study's, or empty where no command can be proposed.

@@ -7,6 +7,7 @@
 
 #include "policies/base/text.h"
 #include "sim/report/html_page.h"
+#include "sim/report/screen.h"
 #include "sim/report/study_table.h"
 #include "sim/report/words/note_json.h"
 #include "sim/report/words/words.h"
@@ -159,16 +160,19 @@ std::string alone(const Errors& errors) {
 }
 
 std::string steps_table(const ValidationFigures& figures) {
-  TextTable table({"policy", "steps", "simulated", "measured", "noise +-", "error", "profile alone",
-                   "mean |step error|", "worst step", "runs dropped"});
+  ComparisonTable table{{"policy", "steps", "simulated", "measured", "noise +-", "error", "profile alone",
+                         "mean |step error|", "worst step", "runs dropped"},
+                        {}};
   for (const PolicyFigures& p : figures.policies)
-    table.add({p.label, std::to_string(p.steps.size()), time_text(p.predicted_seconds),
-               time_text(p.measured_seconds), p.noise_seconds ? time_text(*p.noise_seconds) : "-",
-               signed_percent(p.errors.error()) + mark(p.within_limit), alone(p.errors),
-               signed_percent(p.errors.mean_abs).substr(1),
-               signed_percent(p.errors.worst) + " (" + std::to_string(p.steps[p.errors.worst_at].step) + ")",
-               std::to_string(p.dropped_runs) + " of " + std::to_string(p.runs)});
-  return table.text();
+    table.rows.push_back(
+        {p.label, std::to_string(p.steps.size()), time_text(p.predicted_seconds),
+         time_text(p.measured_seconds), p.noise_seconds ? time_text(*p.noise_seconds) : "-",
+         signed_percent(p.errors.error()) + mark(p.within_limit), alone(p.errors),
+         signed_percent(p.errors.mean_abs).substr(1),
+         signed_percent(p.errors.worst) + " (" + std::to_string(p.steps[p.errors.worst_at].step) + ")",
+         std::to_string(p.dropped_runs) + " of " + std::to_string(p.runs)});
+  keep_informative(table);
+  return fitted_text(std::move(table), 1, std::string::npos);
 }
 
 std::string place_text(const OpPair& op) {
@@ -184,16 +188,17 @@ std::string place_text(const OpPair& op) {
 }
 
 std::string ops_table(const ValidationFigures& figures) {
-  TextTable table({"op", "count", "simulated", "measured", "error by time", "profile alone", "mean |error|",
-                   "mean error", "worst", "where"});
-  table.align_left(9);
+  ComparisonTable table{{"op", "count", "simulated", "measured", "error by time", "profile alone",
+                         "mean |error|", "mean error", "worst", "where"},
+                        {}};
   for (const OpFigures& op : figures.ops)
-    table.add({op.op, grouped(op.errors.count), time_text(op.errors.predicted_seconds),
-               time_text(op.errors.measured_seconds),
-               signed_percent(op.errors.error()) + mark(op.within_limit), alone(op.errors),
-               signed_percent(op.errors.mean_abs).substr(1), signed_percent(op.errors.mean),
-               signed_percent(op.errors.worst), place_text(op.worst)});
-  return table.text();
+    table.rows.push_back({op.op, grouped(op.errors.count), time_text(op.errors.predicted_seconds),
+                          time_text(op.errors.measured_seconds),
+                          signed_percent(op.errors.error()) + mark(op.within_limit), alone(op.errors),
+                          signed_percent(op.errors.mean_abs).substr(1), signed_percent(op.errors.mean),
+                          signed_percent(op.errors.worst), place_text(op.worst)});
+  keep_informative(table);
+  return fitted_text(std::move(table), 1, std::string::npos);
 }
 
 std::string micro_batches_table(const ValidationFigures& figures) {

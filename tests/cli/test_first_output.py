@@ -153,7 +153,7 @@ class FirstOutput(Case):
         export = commands[0].split()[1:]
         self.assertEqual(export[0], "export")
         self.assertIn("ARGUMENTS=(", self.ok(*export))
-        self.assertEqual(commands[1], f"equipoise tune {study} --max-delay 1")
+        self.assertEqual(commands[1], f"equipoise tune {study} --max-delay 1 --out best")
 
 
 if __name__ == "__main__":

@@ -215,7 +215,7 @@ class Next(Case):
         commands = self.words_that_bash_sees(self.ok("study", study, "--set", "batch.steps=2", "--set", "cluster.network.nic_GBps=49.5"))
         sets = ["--set", "batch.steps=2", "--set", "cluster.network.nic_GBps=49.5"]
         self.assertEqual(commands, [["export", str(study), *sets, "--row", label, "--for", "megatron"],
-                                    ["tune", str(study), *sets, "--max-delay", "1"]])
+                                    ["tune", str(study), *sets, "--max-delay", "1", "--out", "best"]])
 
     def test_the_commands_can_be_pasted(self):
         screen = self.ok("study", *JOB, "--set", "batch.steps=2")

@@ -57,7 +57,7 @@ def prose_of_screen(text):
             found.append([word.group(1), line[word.end() :]])
         elif found and line.startswith(" " * 10):
             found[-1][1] += " " + line.strip()
-    return "\n\n".join(text for word, text in found if word not in ("Next", "Report"))
+    return "\n\n".join(text for word, text in found if word not in ("Next", "Report", "Layout", "Layouts"))
 
 
 def prose_of_help(text):
@@ -87,6 +87,19 @@ class Prose(Pages):
         self.readable("five rows", prose_of_screen(self.ok("study", study, "--ignore-memory")))
         none_runs = prose_of_screen(self.ok("study", study, "--set", "cluster.memory_GB=4"))
         self.readable("no row runs", re.sub(r"(?m)^\S+ is out of memory: .*", "", none_runs))  # a reason is one line
+
+    def test_of_other_screens(self):
+        """Those of a sweep, a search and a saved result."""
+        study = self.write("study.json", dict(STUDY, batch=dict(STUDY["batch"], steps=8)))
+        sweep = ("study", study, "--sweep", "parallel.context=1,2", "--sweep")
+        self.ok("study", study, "--out", self.folder / "out")
+        screens = [
+            self.ok(*sweep, "cluster.network.nic_GBps=25,50"),
+            self.ok(*sweep, "cluster.network.nic_GBps=10,15,20,25,30,35,40,45,50"),
+            self.ok("tune", study, "--budget", 40, "--out", self.folder / "best"),
+            self.ok("report", self.folder / "out"),
+        ]
+        self.readable("other screens", "\n\n".join(map(prose_of_screen, screens)))
 
     def test_of_pages(self):
         study = dict(STUDY, batch=dict(STUDY["batch"], steps=8))
