@@ -8,9 +8,9 @@ elementwise kernels of a framework, never of a row or model. `equipoise fit --st
 (sim/calibration/slowdown_fit.h) to the bf16 rows, holds each benchmark out in its turn and predicts it by the fit of the
 others: those errors are the result. What follows is fitted here with SciPy (python3-scipy), since the command fits no such number.
 
-Eager rows, with experts or adapters and without graphs of whole layers (of every precision: their groups are few), fit two numbers of
-`megatron-eager`, with the other numbers as its file has them: what a launch takes the host, and what each expert's product takes the GPU in
-addition to its arithmetic. It is a search on a grid. Each benchmark counts once, however many rows it has, and each source, a repository
+Eager rows, with experts or adapters and without graphs of whole layers (of every precision: their groups are few), fit three numbers of
+`megatron-eager`, with the other numbers as its file has them: what a launch takes the host, what a kernel of PyTorch's own functions takes it, and
+what each expert's product takes the GPU in addition to its arithmetic. It is a search on a grid, which has the product's 20 us of an earlier fit alone. Each benchmark counts once, however many rows it has, and each source, a repository
 or paper, is predicted by the fit of the others. `--experts` fits only that.
 
 Rows of small models that wait for their host (`--host`: nanotron's sweep, vTrain's A100 tables) fit what a launch takes it
@@ -48,7 +48,7 @@ KINDS = ("gemm", "attention", "elementwise")
 PRESETS = steps.ROOT / "sim/framework/presets"
 ROBUST = 0.08                     # of a logarithm: beyond it a row counts linearly
 EAGER = "megatron-eager"
-EAGER_GRID = ((45, 60, 75), (0, 20))  # us per launch, us per expert's product
+EAGER_GRID = ((60, 75, 90), (15, 20), (20,))  # us per launch, per kernel of PyTorch's functions, per expert's product
 LAUNCH_GRID_US = (0, 15, 30, 45, 60, 90)
 KERNEL_GRID = (1.0, 1.3, 1.8)
 SCORES_GRID = (0.5, 1.0, 2.0)
@@ -137,8 +137,8 @@ def errors_of_others(name, rows, slowdowns, args):
 
 
 class EagerFamily:
-    """Rows with experts or adapters, which can wait for the host: their errors at each point of a grid of what a launch takes
-    it, and what each expert's product takes the GPU in addition to its arithmetic. All else is the preset's, by GPU and
+    """Rows with experts or adapters, which can wait for the host: their errors at each point of a grid of what a launch and a
+    kernel of PyTorch's functions take it, and what each expert's product takes the GPU in addition to its arithmetic. All else is the preset's, by GPU and
     precision."""
 
     def __init__(self, name, rows, args):
@@ -153,7 +153,9 @@ class EagerFamily:
 
     def predict(self, point, rows):
         preset = json.loads((PRESETS / f"{self.name}.json").read_text())
-        preset["host"]["seconds_per_launch"], preset["kernels"]["slowdowns"]["expert_product_seconds"] = (1e-6 * us for us in point)
+        launch, kernel, product = (1e-6 * us for us in point)
+        preset["host"] |= {"seconds_per_launch": launch, "seconds_per_kernel": kernel}
+        preset["kernels"]["slowdowns"]["expert_product_seconds"] = product
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / f"{self.name}.json").write_text(json.dumps(preset))
             return steps.Simulator(self.args.program, rows, self.args.shapes, self.name, self.args.jobs, folder).predict("preset")
@@ -174,14 +176,14 @@ def fit_eager(name, rows, args):
     family = EagerFamily(name, rows, args)
     everything = np.arange(len(family.ids))
     for point in family.errors:
-        print(f"{point[0]} us per launch, {point[1]} per product: {100 * family.mean_error(point, everything):.1f} %")
+        print(f"{point[0]} us per launch, {point[1]} per kernel, {point[2]} per product: {100 * family.mean_error(point, everything):.1f} %")
     of_source, of_benchmark, seen_by_none = {}, defaultdict(list), []
     for source in np.unique(family.sources):
         members = everything[family.sources == source]
         point = family.fit(np.setdiff1d(everything, members))
         errors = [float(error) for error in family.errors[point][members]]
-        print_errors(f"{source[-30:]}, at {point[0]} and {point[1]} us", errors)
-        of_source[str(source)] = {**summary(errors), "launch_us": point[0], "product_us": point[1]}
+        print_errors(f"{source[-30:]}, at {point[0]}, {point[1]} and {point[2]} us", errors)
+        of_source[str(source)] = {**summary(errors), "launch_us": point[0], "kernel_us": point[1], "product_us": point[2]}
         seen_by_none += [(family.ids[i], error) for i, error in zip(members, errors)]
         for i, error in zip(members, errors):
             of_benchmark[family.benchmarks[i]].append(abs(error))
@@ -189,10 +191,10 @@ def fit_eager(name, rows, args):
     best = family.fit(everything)
     print(f"mean of {len(of_benchmark)} benchmarks, sources held out, {100 * mean:.1f} %; best {best}")
     launches = [of["launch_us"] for of in of_source.values()]
-    host = {"seconds_per_launch": round(1e-6 * best[0], 8), "band": {"least": round(1e-6 * min(launches), 8), "most": round(1e-6 * max(launches), 8)},
+    host = {"seconds_per_launch": round(1e-6 * best[0], 8), "seconds_per_kernel": round(1e-6 * best[1], 8), "band": {"least": round(1e-6 * min(launches), 8), "most": round(1e-6 * max(launches), 8)},
             "known": f"fitted, {100 * mean:.0f} % off on sources that the fit did not see"}
-    return host, round(1e-6 * best[1], 8), {
-        "fit": {"rows": len(family.ids), "benchmarks": len(of_benchmark), "numbers": 2, "source": sorted(of_source),
+    return host, round(1e-6 * best[2], 8), {
+        "fit": {"rows": len(family.ids), "benchmarks": len(of_benchmark), "numbers": 3, "source": sorted(of_source),
                 "date": datetime.date.today().isoformat(), "error_in_sample": summary([float(e) for e in family.errors[best]])},
         "left_out": {"mean_abs_error_of_benchmarks": round(mean, 4), "sources": of_source},
     }, seen_by_none
@@ -299,7 +301,7 @@ def main():
     parser.add_argument("--program", default=str(steps.ROOT / "build/release/bin/equipoise"))
     parser.add_argument("--write", action="store_true", help="write the shipped presets")
     parser.add_argument("--only", choices=(*steps.FAMILIES, published_a100.PRESET), help="only this preset")
-    parser.add_argument("--experts", action="store_true", help="only the two numbers of the preset megatron-eager")
+    parser.add_argument("--experts", action="store_true", help="only the numbers of the preset megatron-eager")
     parser.add_argument("--host", action="store_true", help="only what a launch takes the host of nanotron and megatron-2022")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--errors", metavar="FILE", help="write the error of each row by the fit that did not see it (published_errors.py)")

@@ -2,8 +2,8 @@
 
 A row of published steps holds what its table prints. The same repositories publish what ran: which dispatcher, what
 it overlaps, which modules recompute. Those are settings of whole benchmarks, never of a row, and are told to the
-simulator in the columns of a row that would state them. Each entry: groups that begin so, columns, source. A column that
-the row fills itself stays, but for `selective` where the recipe names the modules.
+simulator in the columns of a row that would state them. Each entry: groups that begin so, columns, source, and what else
+their rows have to say, column by column. A column that the row fills itself stays, but for `selective` where the recipe names the modules.
 """
 SETTINGS = (
     ("dgxc_llama3.1-405b", {"tp_overlap_sms": "12", "context_comm": "ring"},
@@ -30,7 +30,40 @@ SETTINGS = (
      "Megatron-Bridge at v0.1.0rc4, scripts/performance/configs/llama3/llama3_8b_llm_pretrain.yaml: none"),
     ("mbridge_llama3.1-8b_25.11", {"act_recompute": "full", "recompute_layers": "5"},
      "Megatron-Bridge at v0.2.0, scripts/performance/configs/llama3/workload_base_configs.py: recompute_num_layers"),
-    ("mbridge", {"permute_fusion": "1"}, "Megatron-Bridge: moe_permute_fusion is on in its recipes"),
+    ("mbridge", {"permute_fusion": "1", "router_fusion": "1"},
+     "Megatron-Bridge: moe_permute_fusion is on in its recipes, and moe_router_fusion in those of scripts/performance at v0.1.0rc4, "
+     "v0.2.0, v0.3.0 and v0.4.0 and of perf_recipes"),
+    ("mbridge", {"router_graphs": "1"},
+     "Megatron-Bridge at v0.2.0 to v0.4.0, workload_base_configs.py, and perf_recipes: every cuda_graph_scope with attn and experts also "
+     "has moe_router and moe_preprocess", {"graphs": "attention"}),
+    ("mbridge_qwen3-30b-a3b_", {"router_graphs": "1"},
+     "the same, qwen3: a cuda_graph_scope of moe_router and moe_preprocess alone, which a row's column does not say", {"graphs": "none"}),
+    ("mbridge_kimi-k2_gb200", {"router_graphs": "1"}, "the same, kimi_k2 on GB200", {"graphs": "none"}),
+    ("mbridge_gpt-oss", {"rope": "batch"},
+     "Megatron-LM, apply_rotary_pos_emb of rope_utils.py: Transformer Engine's kernel takes no mscale, which GPT-OSS's YaRN has"),
+    ("card_gpt-oss", {"expert_router": "unbalanced"},
+     "Megatron-Bridge, models/gpt_oss/gpt_oss_bridge.py: moe_router_load_balancing_type none"),
+    ("card_gpt-oss", {"rope": "document"},
+     "Megatron-Bridge, recipes/gpt_oss: apply_rope_fusion is not set; packed documents", {"seq_len": "2048"}),
+    ("card_gpt-oss", {"rope": "batch"}, "the same, whole sequences", {"seq_len": "4096"}),
+    ("card_qwen3-30b", {"expert_router": "auxiliary-loss"},
+     "Megatron-Bridge, models/qwen/qwen3_moe_bridge.py: moe_router_load_balancing_type aux_loss", {"routing": "natural"}),
+    ("card_qwen3-30b", {"router_fusion": "1"},
+     "Megatron-Bridge, recipes/qwen/h100/qwen3_moe.py: moe_router_fusion of the recipes on 16 GPUs", {"gpu": "H100 SXM 80GB"}),
+    ("card_qwen3-30b_pretrain", {"router_graphs": "1"},
+     "Megatron-Bridge, qwen3_30b_a3b_pretrain_16gpu_h100_bf16_config: cuda_graph_scope of moe_router and moe_preprocess"),
+    ("card_qwen3-30b_gb200", {"router_graphs": "1"}, "Megatron-Bridge, recipes/qwen/gb200"),
+    ("card_qwen3-8b", {"rope": "document"}, "Megatron-Bridge, recipes/qwen/h100/qwen3.py: apply_rope_fusion is not set; packed documents",
+     {"seq_len": "2048"}),
+    ("card_qwen3-8b", {"rope": "batch"}, "the same, whole sequences", {"seq_len": "4096"}),
+    ("card_moonlight", {"expert_router": "loss-free", "router_fusion": "1"},
+     "Megatron-Bridge, models/deepseek/deepseek_v3_bridge.py: moe_router_enable_expert_bias; recipes/moonlight/h100/moonlight_16b.py: "
+     "moe_router_fusion of the recipes on 4 and 16 GPUs, and on 8 with TP 1"),
+    ("card_moonlight", {"rope": "document"}, "the same: apply_rope_fusion is not set; packed documents", {"seq_len": "2048"}),
+    ("card_moonlight", {"rope": "batch"}, "the same, whole sequences", {"seq_len": "4096"}),
+    ("card_deepseek-v3", {"router_fusion": "1"}, "Megatron-Bridge, perf_recipes/deepseek/common.py: moe_router_fusion"),
+    ("skill_moonlight", {"expert_router": "loss-free", "rope": "batch"},
+     "the same; moonlight_16b_pretrain_8gpu_h100_bf16_config: moe_router_fusion is off, and apply_rope_fusion is not set"),
     ("dgxc_deepseek-v3", {"permute_fusion": "1"},
      "NeMo, collections/llm/gpt/model/deepseek.py: moe_permute_fusion from Transformer Engine 2.1 on"),
     ("dgxc_deepseek-v3_bf16_v25.05",
@@ -96,8 +129,10 @@ def with_stages(rows, models):
 def with_settings(row):
     """The row with what its sources publish in addition to its table."""
     filled = dict(row)
-    for prefix, columns, _ in SETTINGS:
+    for prefix, columns, _, *said in SETTINGS:
         if not (row.get("group") or "").startswith(prefix):
+            continue
+        if any(row.get(column) != value for condition in said for column, value in condition.items()):
             continue
         for column, value in columns.items():
             if not row.get(column) or row[column] == "selective":

@@ -53,11 +53,12 @@ def family_of(row):
 def eager_preset(megatron, own):
     """The preset megatron-eager: megatron's, with a host, a time of each expert's product and errors of its own."""
     host, kernels, errors = megatron["host"], megatron["kernels"], own["kernels"]
+    times = ("seconds_per_launch", "seconds_per_kernel")
     product = errors["slowdowns"]["expert_product_seconds"]
     return {
         **megatron, "name": own["name"], "summary": own["summary"],
-        "host": {**host, **{key: own["host"][key] for key in ("seconds_per_launch", "band", "known")},
-                 "sources": {**host["sources"], "seconds_per_launch": own["host"]["sources"]["seconds_per_launch"]}},
+        "host": {**host, **{key: own["host"][key] for key in (*times, "band", "known")},
+                 "sources": {**host["sources"], **{key: own["host"]["sources"][key] for key in times}}},
         "kernels": {"kind": kernels["kind"], "gpu_families": kernels["gpu_families"],
                     "slowdowns": {**kernels["slowdowns"], "expert_product_seconds": product},
                     "experts": errors["experts"], "there": kernels["there"], "left_out": errors["left_out"]},
@@ -89,7 +90,7 @@ def read_tables(paths, columns):
     """Rows of CSV files as of one with the columns of all."""
     tables = [read_table(path, columns) for path in paths]
     names = dict.fromkeys(name for table in tables for row in table[:1] for name in row)
-    names |= dict.fromkeys(column for _, columns, _ in SETTINGS for column in columns)
+    names |= dict.fromkeys(column for _, columns, *_ in SETTINGS for column in columns)
     names |= {"group": None, "stage_layers": None}  # what with_stages fills
     kept = [row for table in tables for row in map(of_sweep, table) if row is not None]
     return [with_settings({name: row.get(name) or "" for name in names}) for row in kept]

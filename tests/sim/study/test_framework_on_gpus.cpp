@@ -264,7 +264,10 @@ TEST_CASE(
     json file = small_study();
     file["framework"] = says;
     const Study study = parse(file);
-    return RunModels(study, study.layout, profile).costs.stalls.for_host(LayerKind::dense, {1000, 0}, {});
+    const RunModels models(study, study.layout, profile);
+    const Op launched[] = {{.name = OpName::activation, .launches = 1000}};
+    return models.costs.stalls.for_host(LayerKind::dense, launches_of(models.costs.host(), launched, false),
+                                        {});
   };
   CHECK(stall({{"preset", "none"}}, h100) == 0);
   const double of_preset = FrameworkPreset::load("megatron").options.host.seconds_per_launch;
