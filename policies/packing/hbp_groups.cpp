@@ -381,7 +381,8 @@ std::optional<Note> no_hbp_group(const PackOptions& options, const PlanPrices& p
   return Note{"no_pack_length_fits", "", {}};
 }
 
-// The longest candidate that fits, unpriced, where a document is longer still and make_plan refuses it.
+// The longest candidate that fits, unpriced, where a document is longer still and make_plan refuses it. None
+// where no candidate fits, which the search says.
 static std::optional<Group> group_that_refuses(const PackingProblem& problem, const PlanPrices& prices) {
   if (problem.options.oversize != Oversize::error) return {};
   Group longest;
@@ -389,6 +390,7 @@ static std::optional<Group> group_that_refuses(const PackingProblem& problem, co
     for (const int degree : hbp_degrees(problem.options))
       if (const int layers = prices.layers(length, degree); layers >= 0 && length > longest.length)
         longest = {length, degree, layers};
+  if (longest.length == 0) return {};
   for (const GlobalBatch& batch : problem.batches)
     for (const Slice& slice : batch.slices)
       if (slice.tokens() > longest.length) return longest;
