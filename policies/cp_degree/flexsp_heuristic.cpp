@@ -163,8 +163,8 @@ class Refinement {
   // The groups that could take the document, which are the first ones.
   [[nodiscard]] std::size_t fitting_groups(std::size_t document) const {
     const auto fit = [&](int degree) { return degree >= problem_.least_degree[document]; };
-    return static_cast<std::size_t>(std::ranges::partition_point(solution_.layout, fit) -
-                                    solution_.layout.begin());
+    const GroupLayout& layout = solution_.layout;
+    return static_cast<std::size_t>(std::partition_point(layout.begin(), layout.end(), fit) - layout.begin());
   }
 
   // All partners with which the slower group of an exchange may end before `bound`. `rest`: the slowest group
@@ -172,8 +172,9 @@ class Refinement {
   // after the last ones their own groups take too long with the document.
   [[nodiscard]] std::span<const Partner> within_reach(std::size_t document, const GroupLoad& rest,
                                                       double bound) const {
-    const auto first = std::ranges::partition_point(
-        partners_, [&](const Partner& partner) { return view_.with(rest, partner.time) >= bound; });
+    const auto first = std::partition_point(partners_.begin(), partners_.end(), [&](const Partner& partner) {
+      return view_.with(rest, partner.time) >= bound;
+    });
     auto end = first;
     const std::size_t groups = fitting_groups(document);
     for (std::size_t g = 0, next = 0; g < groups; g = next) {
@@ -184,7 +185,8 @@ class Refinement {
         return least - view_.time(g, partner.document) + view_.time(g, document) < bound;
       });
     }
-    return {first, end};
+    return std::span<const Partner>(partners_).subspan(static_cast<std::size_t>(first - partners_.begin()),
+                                                       static_cast<std::size_t>(end - first));
   }
 
   [[nodiscard]] GroupLoad without(std::size_t g, std::size_t document) const {
