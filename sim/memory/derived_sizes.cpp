@@ -67,7 +67,7 @@ Schedule lane_schedule(const SchedulePolicy& policy, const Layout& layout, std::
 
 std::int64_t tokens_of_rank(std::int64_t tokens, int context) {
   const std::int64_t chunks = std::int64_t{2} * context;
-  return context == 1 ? tokens : 2 * ((tokens + chunks - 1) / chunks);
+  return 2 * ((tokens + chunks - 1) / chunks);
 }
 
 std::int64_t largest_micro_batch(const MemoryModel& memory, const Schedule& schedule, int context,

@@ -36,6 +36,13 @@ class Job(Case):
         large = self.ok("study", "--model", "llama3.1-70b", "--gpus", "8", "--window", "8K")
         self.assertIn("does not fit on 8 GPUs with any layout; it fits on ", large.splitlines()[0])
 
+    def test_a_size_from_memory_keeps_its_headroom(self):
+        """Per-sequence sharding pads a pack to an even number of tokens on one rank, too, which an odd L_max forgot."""
+        job = ["--model", "qwen3-8b", "--gpus", "32", "--window", "32K", "--policies", "plain-4d,wlb-llm"]
+        rows = json.loads(self.ok("study", *job, "--format", "json", "--quiet"))["policies"]
+        self.assertEqual([row["memory_tight"] for row in rows], [False, False])
+        self.assertLess(rows[1]["memory"]["capacity_bytes"] * 0.93, rows[1]["memory"]["peak_bytes"])
+
     def test_what_was_not_said_is_named_and_nothing_else(self):
         two = run("study", *JOB[:2], "--gpus", 16, *JOB[4:], "--set", "batch.steps=2").stderr
         self.assertIn("Not said, so assumed: documents of mixed, 512 windows per step, framework megatron, ZeRO 1, bf16, "
