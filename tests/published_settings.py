@@ -39,6 +39,9 @@ SETTINGS = (
     ("mbridge_qwen3-30b-a3b_", {"router_graphs": "1"},
      "the same, qwen3: a cuda_graph_scope of moe_router and moe_preprocess alone, which a row's column does not say", {"graphs": "none"}),
     ("mbridge_kimi-k2_gb200", {"router_graphs": "1"}, "the same, kimi_k2 on GB200", {"graphs": "none"}),
+    ("mbridge_gpt-oss", {"fused_expert_activation": "1"},
+     "Megatron-Bridge, scripts/performance/utils/overrides.py: a graph of the whole step without a capacity needs the paged stash, which "
+     "needs use_transformer_engine_op_fuser; the bias stays a kernel (Megatron-LM, TEGroupedMLP._apply_packed_bias)", {"graphs": "full"}),
     ("mbridge_gpt-oss", {"rope": "batch"},
      "Megatron-LM, apply_rotary_pos_emb of rope_utils.py: Transformer Engine's kernel takes no mscale, which GPT-OSS's YaRN has"),
     ("card_gpt-oss", {"expert_router": "unbalanced"},

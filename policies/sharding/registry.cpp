@@ -156,15 +156,16 @@ class Joiner {
     std::uint32_t end = kNone, last = kNone;  // last: the one that grew
   };
 
-  // Whether the segment touched the run of its slice, and so is part of it now.
+  // Whether the segment touched the run of its slice and sees keys from the same one on, and so is part of it
+  // now.
   static bool grows(Segment& run, const Segment& segment) {
+    if (run.kv_begin != segment.kv_begin) return false;
     if (run.q_end == segment.q_begin) {
       run.q_end = segment.q_end;
       return true;
     }
     if (run.q_begin != segment.q_end) return false;
     run.q_begin = segment.q_begin;
-    run.kv_begin = segment.kv_begin;
     return true;
   }
 

@@ -89,11 +89,11 @@ struct Sharding {
 };
 
 // Writes the segments and rank_begin of a group in which `each` neighbouring ranks of `from` are one: sorted
-// by slice and place, and adjacent ones joined, since a kernel is called once for adjacent queries of a
-// slice. O(n) where all ranks have their pieces of a slice in one order, as under the zig-zags and striped;
-// else O(n log n).
+// by slice and place, and adjacent ones joined that see keys from the same one on, since a kernel is called
+// once for adjacent queries of a slice. O(segments + ranks * slices) where all ranks have their pieces of a
+// slice in one order, as under the zig-zags and striped; else O(segments * log(segments) + ranks * slices).
 void join_ranks(const Sharding& from, int each, Sharding& out);
-// The same for ranks that stay alone.
+// Joins the adjacent segments of each rank.
 void join_touching(Sharding& sharding);
 
 // The predicted attention seconds of one rank's segments. The cost model implements it, or tile-padded pairs

@@ -11,7 +11,7 @@ namespace equipoise {
 
 struct InitOptions {
   JobOptions job;
-  std::string out;  // empty: printed
+  std::string out;         // empty: printed
   int jobs = all_cores();  // threads
 };
 

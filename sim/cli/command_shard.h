@@ -21,9 +21,9 @@ struct ShardCommandOptions {
   std::int64_t block = 128;
   double top_p = 0, tolerance = 0.02;
   std::int64_t bucket_size = 0;
-  std::string cost;          // of a document, for dacp: quadratic, flops, profiled; empty: flops
-  std::string profile;       // empty: no seconds
-  std::string model;         // built-in name or a Hugging Face config.json
+  std::string cost;     // of a document, for dacp: quadratic, flops, profiled; empty: flops
+  std::string profile;  // empty: no seconds
+  std::string model;    // built-in name or a Hugging Face config.json
   MemoryLimit memory = default_memory_limit();
   Format format = Format::table;
 };

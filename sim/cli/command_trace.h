@@ -35,7 +35,7 @@ struct TraceSynthOptions {
   std::string distribution;
   std::int64_t documents = 1000000;
   std::uint64_t seed = 0;
-  std::string out;           // if empty, one length per line on `out`
+  std::string out;  // if empty, one length per line on `out`
   MemoryLimit memory = default_memory_limit();
 };
 

@@ -1,7 +1,6 @@
 #include "sim/cost/cost_basis.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "policies/base/index.h"
 
@@ -25,9 +24,11 @@ CostBasis::CostBasis(const ModelShape& of_model, const Layout& of_layout, const 
   if (framework.expert_capacity_factor > 0)
     framework.host.waits_for_routes = false;  // a fixed capacity needs no counts
   if (!framework.seconds_per_op) return;
-  const Graphs graphs = std::exchange(framework.host, {}).graphs;
-  framework.host.seconds_per_launch = *framework.seconds_per_op;
-  framework.host.graphs = graphs;
+  HostOptions& host = framework.host;
+  host.seconds_per_launch = *framework.seconds_per_op;
+  host.launches = {};
+  host.by_op = true;
+  host.waits_at_hops = host.waits_for_routes = false;
 }
 
 bool runs_torch_ring(const ModelShape& model, const Layout& layout, const FrameworkOptions& framework) {

@@ -31,11 +31,17 @@ constexpr Moved kSort{2, 0}, kBring{5, 1}, kBringGradient{2 + 2 + 4, 0}, kSortGr
 // are joined. A bias that trains has such a product and sum, too, and DistributedDataParallel adds its
 // gradient and that of the first product's bias to what micro-batches have summed up.
 struct BiasKernels {
-  double bytes;
-  std::int64_t of_expert, of_all;
+  double bytes = 0;
+  std::int64_t of_expert = 0, of_all = 0;
 };
-constexpr BiasKernels kAddBias{4 + 10 + 8 + 6, 2, 2}, kFrozenBiasGradient{6 + 6 + 12 + 4, 4, 2},
-    kBiasGradient{6 + 6 + 12 + 12 + 4, 4 + 2 + 2, 2};
+constexpr BiasKernels kAddBias{4 + 10 + 8 + 6, 2, 2};
+
+BiasKernels bias_gradient(const Training& training) {
+  BiasKernels kernels{6 + 6 + 12 + 4, 4, 2};
+  if (training.trains(WeightKind::fc2)) kernels.bytes += 12, kernels.of_expert += 2 + 1;
+  if (training.trains(WeightKind::fc1)) kernels.of_expert += 1;
+  return kernels;
+}
 
 // Clamping gate and up before GPT-OSS's activation, in kernels of PyTorch (weighted_bias_quick_geglu_impl of
 // Megatron Core): bytes per element of both, and kernels. Forward: a clamp of each, a concatenation, a scalar
@@ -96,7 +102,8 @@ Op ExpertCosts::expert_products(OpName name, GemmRole role, std::int64_t m, std:
   return op;
 }
 
-// Only a library's own loop over experts leaves their bias and clamp to the framework.
+// Only a library's own loop over experts leaves their bias and clamp to the framework. Models whose experts
+// have biases are GPT-OSS, which clamps.
 bool ExpertCosts::leaves_to_framework() const {
   return basis_.model.moe->bias && !expert_gemm_ && basis_.framework.expert_streams > 0;
 }
@@ -104,20 +111,17 @@ bool ExpertCosts::leaves_to_framework() const {
 void ExpertCosts::push_bias(std::int64_t routed, bool backward, OpList& ops, RangeUse& use) const {
   const MoeShape& moe = *basis_.model.moe;
   if (!leaves_to_framework()) return;
-  const bool trains = basis_.model.training.trains(WeightKind::fc2);
-  const BiasKernels& kernels = !backward ? kAddBias : trains ? kBiasGradient : kFrozenBiasGradient;
+  const BiasKernels kernels = backward ? bias_gradient(basis_.model.training) : kAddBias;
   const double elements = as_double(routed) * as_double(basis_.model.hidden);
   Op op = kernels_.moves(OpName::expert_bias, Elementwise::copy, kernels.bytes * elements, use);
-  op.launches =
+  op.kernels =
       static_cast<std::uint32_t>(kernels.of_expert * (moe.experts / basis_.layout.expert) + kernels.of_all);
   ops.push(op);
 }
 
-// Models whose experts have biases are GPT-OSS. Recipes with graphs of whole layers run its experts as one
-// fused operation, which clamps in a product's epilogue.
 void ExpertCosts::push_clamp(std::int64_t routed, std::int64_t width, bool backward, OpList& ops,
                              RangeUse& use) const {
-  if (!leaves_to_framework() || basis_.framework.host.graphs >= Graphs::layer) return;
+  if (!leaves_to_framework() || basis_.framework.fused_expert_activation) return;
   const ClampKernels& clamp = backward ? kClampGradient : kClamp;
   Op op = kernels_.moves(OpName::activation, Elementwise::copy,
                          clamp.bytes * as_double(routed) * as_double(width), use);

@@ -212,10 +212,10 @@ void LayerOps::push_ffn_backward(LayerKind kind, std::int64_t n, const ExpertArr
     experts.push(n, true, arriving, before, use);
   else
     ffn.push(n, basis.model.ffn, true, before, use);
-  before.mark_ffn(0);
   // Norm backward reads the gradient, the input and the kept output; its result joins the residual's
   // gradient. Without a norm of its own the FFN's gradient joins that of the mixer's input.
   if (!basis.model.one_norm) before.push(rows.norm(row_bytes, ElementwisePass::backward, use));
+  before.mark_ffn(0);
   before.push(kernels.moves(OpName::residual, Elementwise::residual_add, 3 * row_bytes, use,
                             ElementwisePass::backward));
 }

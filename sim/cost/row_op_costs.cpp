@@ -57,10 +57,8 @@ Op RowOpCosts::rotary(std::int64_t n, std::int64_t documents, ElementwisePass pa
       kernels.elementwise().seconds(Elementwise::rope, 1, unused, pass);  // the time of a kernel that moves
                                                                           // almost nothing
   op.duration += to_picoseconds(as_double(launched - 1) * least * basis.framework.elementwise_slowdown);
-  if (!basis.framework.seconds_per_op) {
-    op.kernels = static_cast<std::uint32_t>(launched);
-    op.behind_lengths = packed;
-  }
+  op.kernels = static_cast<std::uint32_t>(launched);
+  op.behind_lengths = packed;
   return op;
 }
 

@@ -109,6 +109,9 @@ struct FrameworkOptions {
   // Experts' products are issued on so many streams, so that as many share the SMs at a time; 0 means one
   // kernel for all of a rank's.
   int expert_streams = 0;
+  // Whether the experts' activation, with GPT-OSS's clamp, is in the epilogue of a product. If not, and the
+  // library loops over experts, the clamp is kernels of PyTorch.
+  bool fused_expert_activation = false;
   // Whether one kernel sorts tokens by expert, and one weighs and sums up what comes back. If not,
   // index_select, the product with the probabilities, scatter_add and their gradients are a kernel each.
   bool permute_fusion = true;

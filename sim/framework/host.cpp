@@ -11,9 +11,8 @@ Issued launched(const HostOptions& host, std::int64_t launches) {
 }
 
 Issued launched_by_functions(const HostOptions& host, std::int64_t kernels) {
-  const bool as_launch = host.seconds_per_kernel == 0;
   const double each =
-      as_launch ? host.seconds_per_launch : std::min(host.seconds_per_kernel, host.seconds_per_launch);
+      std::min(host.seconds_per_kernel.value_or(host.seconds_per_launch), host.seconds_per_launch);
   return {kernels, kernels * to_picoseconds(each), 0};
 }
 
@@ -34,10 +33,8 @@ Issued launches_of(const HostOptions& host, std::span<const Op> ops, bool backwa
     if ((host.graphs == Graphs::attention && !op.ffn) || in_router_graph(op, routes)) continue;
     const auto& counts = backward && !op.again ? host.launches.backward : host.launches.forward;
     const std::int64_t launches = std::int64_t{op.launches} * counts[at(op.name)];
-    if (op.kernels > 0)
+    if (op.kernels > 0 && !host.by_op)
       sum = sum + launched_by_functions(host, op.kernels);
-    else if (op.name == OpName::expert_bias)
-      sum = sum + launched_by_functions(host, launches);
     else
       sum = sum + launched(host, launches);
   }
@@ -46,9 +43,9 @@ Issued launches_of(const HostOptions& host, std::span<const Op> ops, bool backwa
 
 Issued behind_lengths(const HostOptions& host, std::span<const Op> ops) {
   Issued sum;
+  if (host.by_op || host.graphs != Graphs::none) return sum;
   for (const Op& op : ops)
-    if (op.behind_lengths && host.graphs == Graphs::none)
-      sum = sum + launched_by_functions(host, op.kernels).keeping(op.duration);
+    if (op.behind_lengths) sum = sum + launched_by_functions(host, op.kernels).keeping(op.duration);
   return sum;
 }
 

@@ -12,6 +12,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -38,7 +39,8 @@ inline constexpr std::string_view kGraphsNames[] = {"none", "attention", "layer"
 
 struct HostOptions {
   double seconds_per_launch = 0;
-  double seconds_per_kernel = 0;  // of PyTorch's own functions; 0: as long as a launch
+  std::optional<double> seconds_per_kernel;  // of PyTorch's own functions; if not stated, a launch's
+  bool by_op = false;                        // whether an op has one launch, whatever the framework launches
   LaunchCounts launches;
   Graphs graphs = Graphs::none;
   bool router_graphs = false;     // the norm and the router of a layer with experts run from a graph, too

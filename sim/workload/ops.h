@@ -66,14 +66,14 @@ struct Op {
   std::uint8_t over = 0;       // for exchanges of experts: how many of the next ops, including pairs, run
                                // meanwhile; what follows waits for it and them
   std::uint32_t launches = 1;  // number of products or small kernels that the host launches for it
-  std::uint32_t kernels = 0;   // counted launches of PyTorch's functions; unless 0 they replace a framework's
+  std::uint32_t kernels = 0;  // launches of PyTorch's own functions, counted; unless 0, instead of `launches`
   Picoseconds duration = 0;
   double flops = 0;
-  double bytes = 0;      // moved or sent by this rank
-  bool again = false;    // whether it repeats a forward's op in the backward
-  bool once = false;     // whether a recomputation of its layer skips it
-  bool ffn = false;      // whether it is in the layer's half after attention
-  bool arrived = false;  // whether it works for token copies that arrived at experts, from any rank
+  double bytes = 0;             // moved or sent by this rank
+  bool again = false;           // whether it repeats a forward's op in the backward
+  bool once = false;            // whether a recomputation of its layer skips it
+  bool ffn = false;             // whether it is in the layer's half after attention
+  bool arrived = false;         // whether it works for token copies that arrived at experts, from any rank
   bool behind_lengths = false;  // whether the host reads the documents' lengths from the GPU before it
   friend bool operator==(const Op&, const Op&) = default;
 };
@@ -94,6 +94,7 @@ class OpList {
     for (Op& op : std::span(ops_).subspan(first, size_ - first)) {
       op.duration = static_cast<Picoseconds>(std::llround(static_cast<double>(op.duration) * times));
       op.launches = static_cast<std::uint32_t>(std::ceil(op.launches * times));
+      op.kernels = static_cast<std::uint32_t>(std::ceil(op.kernels * times));
       op.flops *= times;
       op.bytes *= times;
     }

@@ -88,7 +88,7 @@ FrameworkOptions Framework::on(const Profile& profile, Precision precision) cons
   options.attention_kernel = kernel_on(*this, profile);
   if (!says_launch && profile.device().seconds_per_launch) {
     options.host.seconds_per_launch = *profile.device().seconds_per_launch;
-    options.host.seconds_per_kernel = 0;  // because the host was measured kernel by kernel
+    if (!says_own_kernel) options.host.seconds_per_kernel.reset();  // the host was measured kernel by kernel
   }
   if (anchor)
     for (double* time : {&options.gemm_slowdown, &options.attention_slowdown, &options.elementwise_slowdown,

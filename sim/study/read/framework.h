@@ -35,6 +35,7 @@ struct Framework {
   std::optional<bool> carry_slowdowns;
   bool says_kernel = false;     // whether the study names the attention kernel
   bool says_launch = false;     // whether it states the host's time per launch
+  bool says_own_kernel = false;  // whether it states the host's time per kernel of PyTorch's own functions
   bool says_slowdowns = false;  // whether it states one or more slowdowns
   std::optional<Anchor> anchor;
   Notes notes;

@@ -194,7 +194,8 @@ constexpr Key<Framework> kFrameworkKeys[] = {
     number<&FrameworkOptions::host, &HostOptions::seconds_per_kernel>(
         "seconds_per_kernel", 0, 1,
         "Host time of a kernel that PyTorch's own functions launch, without a framework's module around it: "
-        "RoPE that is not fused, the bias of experts; 0: as long as a launch; the preset's by default"),
+        "RoPE that is not fused, the bias and the clamp of GPT-OSS's experts; never more than a launch. By "
+        "default the preset's, or a launch's where the host's was measured"),
     flag<&FrameworkOptions::recompute_ahead>(
         "recompute_ahead",
         "chunkflow without a pipeline issues the k-th recomputing forward of a group before its k-th "
@@ -237,6 +238,11 @@ constexpr Key<Framework> kFrameworkKeys[] = {
         "permute_fusion",
         "One kernel sorts tokens by expert and one brings them back (Megatron-LM's moe_permute_fusion); "
         "false: a kernel for each step of both, all copies read and written by each; the preset's by default")
+        .acting("with a model that has experts", acts::has_experts),
+    flag<&FrameworkOptions::fused_expert_activation>(
+        "fused_expert_activation",
+        "The experts' activation is in the epilogue of a product, with GPT-OSS's clamp (Megatron-LM's "
+        "use_transformer_engine_op_fuser); false by default: the clamp is kernels of PyTorch")
         .acting("with a model that has experts", acts::has_experts),
     number<&FrameworkOptions::expert_capacity_factor>(
         "expert_capacity_factor", 0, 1000,

@@ -81,6 +81,7 @@ Framework read_framework(const json* node, const std::string& where, const std::
     framework.anchor = read_plain(*anchor, where + ".anchor", anchor_keys());
   framework.says_kernel = object.has("attention_kernel");
   framework.says_launch = object.has("seconds_per_launch");
+  framework.says_own_kernel = object.has("seconds_per_kernel");
   framework.says_slowdowns = object.has("gemm_slowdown") || object.has("attention_slowdown") ||
                              object.has("elementwise_slowdown") || object.has("expert_gemm_slowdown") ||
                              object.has("expert_product_seconds");

@@ -4,7 +4,9 @@
 #include <algorithm>
 
 #include "policies/base/random.h"
+#include "sim/cost/context_exchange/context_form.h"
 #include "sim/cost/policy_costs.h"
+#include "tests/policies/sharding_cases.h"
 #include "tests/sim/models.h"
 
 using namespace equipoise;
@@ -44,6 +46,29 @@ TEST_CASE("Pairs in chunks: 10 tokens in chunks of 4 see 10, 10 and 3 keys") {
     const auto begin = static_cast<std::int64_t>(random.next() % 100), more = static_cast<std::int64_t>(random.next() % 100);
     const auto chunk = static_cast<std::int64_t>(random.next() % 40) + 1;
     REQUIRE(causal_pairs(as_double(more), as_double(begin), Reach{chunk, true}) == counted(begin, begin + more, chunk));
+  }
+}
+
+TEST_CASE("Ranks that share heads are joined within chunks: pairs stay, under every rule") {
+  constexpr std::int64_t kChunk = 48;
+  const MicroBatch packed = micro_batch_of({500, 37, 220});
+  const auto pairs = [](const Sharding& sharding) {
+    double sum = 0;
+    for (const Segment& s : sharding.segments)
+      sum += causal_pairs(as_double(s.queries()), as_double(s.q_begin - s.kv_begin), Reach{});
+    return sum;
+  };
+  for (const ShardPolicy& rule : sharding_policies()) {
+    CAPTURE(rule.name);
+    if (rule.deals_tokens) continue;  // single tokens are no chunk's queries
+    Sharding whole, cut, joined;
+    ShardOptions options;
+    options.pad = Pad::tail;
+    rule.shard(packed, 4, options, TileAttentionCost(1), whole);
+    cut_into_chunks(whole, kChunk, cut);
+    merge_inner_ranks(cut, 2, joined);
+    CHECK(joined.segments.size() < cut.segments.size());
+    CHECK(pairs(joined) == pairs(cut));
   }
 }
 

@@ -103,7 +103,7 @@ TEST_CASE("A library's own loop over experts leaves their bias to the framework,
     for (const bool backward : {false, true}) {
       std::vector<std::pair<double, std::uint32_t>> biases;
       for (const Op& op : ops_of_pass(models, LayerKind::moe, 4, backward, OpName::expert_bias))
-        biases.emplace_back(op.bytes, op.launches);
+        biases.emplace_back(op.bytes, op.kernels);
       if (streams == 0)
         CHECK(biases.empty());
       else
@@ -117,30 +117,35 @@ TEST_CASE("The bias of experts that do not train has no gradient of its own") {
   FrameworkOptions framework;
   framework.expert_streams = 4;
   ModelShape model = builtin_model("gpt-oss-20b");
-  model.training.frozen = bit_of(WeightKind::fc2);
-  const Models models(model, experts_on(4), framework);
-  const auto biases = ops_of_pass(models, LayerKind::moe, 4, true, OpName::expert_bias);
-  REQUIRE(biases.size() == 1);
-  CHECK(biases[0].bytes == 16.0 * 2880 * 28);
-  CHECK(biases[0].launches == 8 * 4 + 2);
+  const auto kernels_with = [&](std::uint32_t frozen, double bytes) {
+    model.training.frozen = frozen;
+    const Models models(model, experts_on(4), framework);
+    const auto biases = ops_of_pass(models, LayerKind::moe, 4, true, OpName::expert_bias);
+    REQUIRE(biases.size() == 1);
+    CHECK(biases[0].bytes == 16.0 * 2880 * bytes);
+    return biases[0].kernels;
+  };
+  // A trained bias has a product, its sum and what is added to the gradient; the first product's only that.
+  CHECK(kernels_with(bit_of(WeightKind::fc2) | bit_of(WeightKind::fc1), 28) == 8 * 4 + 2);
+  CHECK(kernels_with(bit_of(WeightKind::fc2), 28) == 8 * 5 + 2);
+  CHECK(kernels_with(bit_of(WeightKind::fc1), 40) == 8 * 7 + 2);
 }
 
-TEST_CASE(
-    "GPT-OSS's experts clamp gate and up in kernels of PyTorch, unless a graph of layers has the experts") {
+TEST_CASE("GPT-OSS's experts clamp gate and up in kernels of PyTorch, unless a product's epilogue does") {
   // 16 copies of 2 x 2,880 elements: 8 bytes each and 4 kernels forward, 15 and 7 backward.
   FrameworkOptions framework;
   framework.expert_streams = 4;
-  for (const Graphs graphs : {Graphs::none, Graphs::layer}) {
-    framework.host.graphs = graphs;
+  framework.host.graphs = Graphs::layer;  // a graph has the kernels, too
+  for (const bool fused : {false, true}) {
+    framework.fused_expert_activation = fused;
     const Models models(builtin_model("gpt-oss-20b"), experts_on(4), framework);
     for (const bool backward : {false, true}) {
       double bytes = 0;
       std::uint32_t kernels = 0;
       for (const Op& op : ops_of_pass(models, LayerKind::moe, 4, backward, OpName::activation))
         if (op.kernels > 0) bytes += op.bytes, kernels += op.kernels;
-      const bool clamps = graphs == Graphs::none;
-      CHECK(bytes == (clamps ? 16.0 * 2 * 2880 * (backward ? 15 : 8) : 0));
-      CHECK(kernels == (clamps ? backward ? 7U : 4U : 0U));
+      CHECK(bytes == (!fused ? 16.0 * 2 * 2880 * (backward ? 15 : 8) : 0));
+      CHECK(kernels == (!fused ? backward ? 7U : 4U : 0U));
     }
   }
 }

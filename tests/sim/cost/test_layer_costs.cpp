@@ -620,7 +620,7 @@ TEST_CASE("A layer has the launches of its framework; CUDA graphs take out what 
   host.graphs = Graphs::attention;                    // the FFN with its norm stays
   CHECK(launches_of(host, there.before.ops(), false).launches == 0);
   CHECK(launches_of(host, there.after.ops(), false).launches == 7 + 3);
-  CHECK(launches_of(host, back.before.ops(), true).launches == 5);
+  CHECK(launches_of(host, back.before.ops(), true).launches == 5 + 12);
   CHECK(attention_launches(host, true, 2).launches == 1);
   host.graphs = Graphs::layer;
   CHECK((launches_of(host, there.after.ops(), false) + attention_launches(host, false, 1)).launches == 1);
@@ -636,18 +636,25 @@ TEST_CASE(
   const Models models(builtin_model("deepseek-v2"), tensor_parallel(1), framework);
   HostOptions host;
   host.launches.forward[at(OpName::rms_norm)] = 7;
-  const auto launches = [&](LayerKind kind, bool graphs) {
+  host.launches.backward[at(OpName::rms_norm)] = 12;
+  const auto launches = [&](LayerKind kind, bool graphs, bool in_backward) {
     host.router_graphs = graphs;
-    return launches_of(host, forward(models.costs, 1024, kind).after.ops(), false).launches;
+    return in_backward ? launches_of(host, backward(models.costs, 1024, kind).before.ops(), true).launches
+                       : launches_of(host, forward(models.costs, 1024, kind).after.ops(), false).launches;
   };
-  // The norm's 7, the router's product and its 25 kernels become one launch.
-  CHECK(launches(LayerKind::moe, false) - launches(LayerKind::moe, true) == 7 + 1 + 25 - 1);
-  CHECK(launches(LayerKind::dense, false) == launches(LayerKind::dense, true));
+  const auto less = [&](LayerKind kind, bool in_backward) {
+    return launches(kind, false, in_backward) - launches(kind, true, in_backward);
+  };
+  // The norm's 7, the router's product and its 25 kernels become one launch. In the backward the norm's are
+  // 12 and the router has two products.
+  CHECK(less(LayerKind::moe, false) == 7 + 1 + 25 - 1);
+  CHECK(less(LayerKind::moe, true) == 12 + 2 + 25 - 1);
+  for (const bool in_backward : {false, true}) CHECK(less(LayerKind::dense, in_backward) == 0);
 }
 
 TEST_CASE("Kernels of PyTorch's own functions take the host their own time, but never more than a launch") {
   const Op ops[] = {{.name = OpName::rope, .kernels = 10},
-                    {.name = OpName::expert_bias, .launches = 5},
+                    {.name = OpName::expert_bias, .kernels = 5},
                     {.name = OpName::activation}};
   HostOptions host;
   host.seconds_per_launch = 7e-5;
@@ -655,8 +662,13 @@ TEST_CASE("Kernels of PyTorch's own functions take the host their own time, but 
   CHECK(microseconds() == doctest::Approx(16 * 70));
   host.seconds_per_kernel = 2e-5;
   CHECK(microseconds() == doctest::Approx(15 * 20 + 70));
+  host.seconds_per_kernel = 0;
+  CHECK(microseconds() == doctest::Approx(70));
+  host.seconds_per_kernel = 2e-5;
   host.seconds_per_launch = 1e-5;
   CHECK(microseconds() == doctest::Approx(16 * 10));
+  host.by_op = true;
+  CHECK(microseconds() == doctest::Approx(3 * 10));
 }
 
 TEST_CASE("A host that waits at every hop of the pipeline brings no lead along; one that never waits does") {
