@@ -12,8 +12,8 @@
 namespace equipoise {
 namespace {
 
-constexpr std::size_t kMemoSlots =
-    2048;  // with 128, the numbers of tokens of a large step displaced each other
+// With 128, the numbers of tokens of a large step displaced each other.
+constexpr std::size_t kMemoSlots = 2048;
 
 // The study's own degree is checked with its layout; policies form groups of other degrees.
 void check_heads(const LayerCosts& costs, int context) {
@@ -166,6 +166,7 @@ void MicroBatchCoster::cost_sharded(const MicroBatch& micro_batch, int context,
   out.begin(context, layers);
   if (costs_.model().chunked) cut_into_chunks(out.sharding, costs_.model().sliding_window, out.chunks);
   halves_ = costs_.layout().nano_batches_of(context) == 2;
+  forwards_ = micro_batch.chunk.count > 1 ? 2 : 1;
   count_held(costs_.basis, micro_batch, out.sharding, held_);
   out.arriving.assign(arriving.begin(), arriving.end());
   for (int m = 0; m < kMixers; ++m) {
@@ -523,12 +524,14 @@ Picoseconds MicroBatchCoster::forward_stall_of(LayerKind kind, const LocalWork& 
                                                Issued backward) const {
   Picoseconds stall = 0;
   Issued before = backward;
+  int sharers = forwards_;
   if (work.behind_lengths.launches > 0) {
     stall = costs_.stalls.for_host(kind, work.behind_lengths, {});
     before = work.behind_lengths;
+    sharers = 1;
     forward = forward - before;
   }
-  if (work.until_routed.launches == 0) return stall + costs_.stalls.for_host(kind, forward, before);
+  if (work.until_routed.launches == 0) return stall + costs_.stalls.for_host(kind, forward, before, sharers);
   const Issued behind =
       (work.forward_launches - work.before_launches).keeping(work.forward_after.total) - work.until_routed;
   return stall + costs_.stalls.for_host(kind, forward - behind, {}) +

@@ -177,6 +177,7 @@ class MicroBatchCoster {
   LocalWork both_;                // for two nano-batches
   std::vector<HeldByHalf> held_;  // by rank
   bool halves_ = false;           // whether the micro-batch has two nano-batches
+  int forwards_ = 1;              // that may live on the lead of one backward: a chunk's may run twice
   // A direct-mapped cache by tokens and arrivals, for each kind of layer that the model has.
   std::array<std::vector<LocalWork>, kLayerKinds> memo_;
   std::vector<EndWork> end_memo_;

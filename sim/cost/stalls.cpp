@@ -18,12 +18,12 @@ Stalls::Stalls(const CostBasis& basis) : basis_(basis) {
 
 // Forward and backward follow each other, so one inherits the lead of the other, unless the host waits for
 // the GPU between them.
-Picoseconds Stalls::for_host(LayerKind kind, Issued pass, Issued before) const {
+Picoseconds Stalls::for_host(LayerKind kind, Issued pass, Issued before, int sharers) const {
   const HostOptions& host = basis_.framework.host;
   const bool waits =
       (host.waits_at_hops && basis_.layout.pipeline > 1) || (host.waits_for_routes && is_moe(kind));
   const int layers = std::max(1, basis_.layer_counts[at(kind)] / basis_.layout.pipeline);
-  return stall_of(pass, waits ? 0 : lead_after(before, layers));
+  return stall_of(pass, waits ? 0 : lead_after(before, layers) / sharers);
 }
 
 Picoseconds Stalls::for_copies(LayerKind kind, std::int64_t tokens, Picoseconds spent) const {

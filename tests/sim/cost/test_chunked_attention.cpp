@@ -51,7 +51,7 @@ TEST_CASE("Pairs in chunks: 10 tokens in chunks of 4 see 10, 10 and 3 keys") {
 
 TEST_CASE("Ranks that share heads are joined within chunks: pairs stay, under every rule") {
   constexpr std::int64_t kChunk = 48;
-  const MicroBatch packed = micro_batch_of({500, 37, 220});
+  const MicroBatch packed = test::micro_batch_of({500, 37, 220});
   const auto pairs = [](const Sharding& sharding) {
     double sum = 0;
     for (const Segment& s : sharding.segments)
@@ -64,10 +64,14 @@ TEST_CASE("Ranks that share heads are joined within chunks: pairs stay, under ev
     Sharding whole, cut, joined;
     ShardOptions options;
     options.pad = Pad::tail;
+    const QuadraticWorkload workload;  // dacp places documents by their work, in buckets
+    options.workload = &workload;
+    options.bucket_size = packed.tokens();
     rule.shard(packed, 4, options, TileAttentionCost(1), whole);
     cut_into_chunks(whole, kChunk, cut);
     merge_inner_ranks(cut, 2, joined);
-    CHECK(joined.segments.size() < cut.segments.size());
+    // A document that dacp leaves whole has nothing to join.
+    if (rule.name != "dacp") CHECK(joined.segments.size() < cut.segments.size());
     CHECK(pairs(joined) == pairs(cut));
   }
 }
