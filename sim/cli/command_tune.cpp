@@ -462,8 +462,10 @@ int merge_tune(const MergeOptions& options, const std::vector<std::string>& fold
     const std::int64_t ran = found.ran;
     known.add(std::move(found.tried));
     known.add(std::move(found.few));
-    job.search.only_known = true;
-    found = search(job.candidates, job.inputs, job.search, nullptr);
+    SearchOptions all_known = job.search;
+    all_known.only_known = true;
+    all_known.budget = std::max(all_known.budget, static_cast<std::int64_t>(known.size()));
+    found = search(job.candidates, job.inputs, all_known, nullptr);
     found.ran = ran;
     found.timed_out = true;
   }

@@ -37,6 +37,8 @@ class KnownTrials {
   [[nodiscard]] std::optional<Trial> find(Point point, const TrialLimits& limits) const;
   // Its recorded trial on so many batches, whatever limit its search had.
   [[nodiscard]] std::optional<Trial> told(Point point, int batches) const;
+  // The number of candidates of which it knows a trial.
+  [[nodiscard]] std::size_t size() const { return of_point_.size(); }
   // Candidates with a trial on all batches.
   [[nodiscard]] std::vector<Point> in_full() const;
 

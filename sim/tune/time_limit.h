@@ -12,8 +12,8 @@ namespace equipoise {
 
 // Minutes since some moment. Only a test has another clock than the machine's.
 using MinuteClock = std::function<double()>;
+using Minutes = std::chrono::duration<double, std::ratio<60>>;
 inline double steady_minutes() {
-  using Minutes = std::chrono::duration<double, std::ratio<60>>;
   return Minutes(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
@@ -24,7 +24,7 @@ class TimeLimit {
       : clock_(std::move(clock)), end_(clock_() + minutes), thread_([this, stop] {
           while (!ended_ && !over_) {
             if ((stop != nullptr && *stop) || minutes_left() <= 0) over_ = true;
-            std::this_thread::sleep_for(std::chrono::milliseconds(over_ ? 0 : 20));
+            if (!over_) std::this_thread::sleep_for(std::min(kBetweenLooks, Minutes(minutes_left())));
           }
         }) {}
   ~TimeLimit() {
@@ -37,6 +37,7 @@ class TimeLimit {
   [[nodiscard]] double minutes_left() const { return std::max(0.0, end_ - clock_()); }
 
  private:
+  static constexpr Minutes kBetweenLooks = std::chrono::milliseconds(20);
   MinuteClock clock_;
   double end_;
   std::atomic<bool> over_ = false, ended_ = false;

@@ -577,7 +577,7 @@ class Tune(Case):
         self.assertTrue(found["timed_out"])
         self.assertLessEqual(min(trial["seconds_per_token"] for trial in found["tried"] if trial["outcome"] == "ok"), best)
         points = {(trial["layout"], trial["row"]) for trial in known}
-        self.assertEqual({(trial["layout"], trial["row"]) for trial in found["tried"]}, points)  # none is lost
+        self.assertLessEqual(points, {(trial["layout"], trial["row"]) for trial in found["tried"]})  # none is lost
         self.assertIn("The time was over before the search was", result.stdout)
         # What ifs have a share of the time, and it is said where that is too short.
         self.assertLess(len(found["what_if"]), 4)
