@@ -11,7 +11,7 @@
 
 namespace equipoise {
 
-inline constexpr const char* kReceiptHash = "sha256";
+inline constexpr const char* kReceiptHash = "sha256/2";
 struct SavedRun {
   std::string version, path;      // the program's version; the study's file
   nlohmann::json study, options;  // the study as it ran, with --set; options_json()

@@ -105,7 +105,7 @@ class Verify(Case):
             self.refused("verify", self.write("broken.json", broken), says=[f"receipt.{key}"])
         self.refused("verify", self.write("list.json", "[]"), says=["equipoise.summary/1"])
         older = dict(summary, receipt=dict(receipt, hash="fnv1a-64"))
-        self.refused("verify", self.write("older.json", older), says=['receipt.hash: expected "sha256"', "fnv1a-64"])
+        self.refused("verify", self.write("older.json", older), says=['receipt.hash: expected "sha256/2"', "fnv1a-64"])
         whole = dict(summary, receipt=receipt)
         for key, value in (("label", True), ("metrics", None), ("memory", None), ("status", None)):
             rows = [whole["policies"][0], {**whole["policies"][1], key: value}]
