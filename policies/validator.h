@@ -2,10 +2,9 @@
 //
 //   - every token of the document set is executed or dropped, exactly once;
 //   - a slice of the set may be cut, but its pieces run in order: an earlier piece never runs in a later
-//   step, nor
-//     after a later piece in the same micro-batch;
+//     step, nor after a later piece in the same micro-batch;
 //   - tokens of a micro-batch, tokens of a CP rank under placements and GPUs of a step's lanes stay within
-//   limits;
+//     limits;
 //   - placements name CP ranks of their lane;
 //   - the chunks of a dependent group follow each other in one lane, whole and in order;
 //   - a step reports as carried exactly the slices that have arrived and run later (batch k arrives at step

@@ -6,8 +6,7 @@
 //      dropped when it is slower than the fourth best; the search ends within 1% of the least bound.
 //   3. Groups of the best layout are split and merged while the greedy assignment gets faster.
 //   4. The 4 best are refined: documents of the slowest group move or swap while that makes it faster, within
-//   a
-//      fixed number of evaluations.
+//      a fixed number of evaluations.
 // Cost: O(layouts * groups + 100 * n * log(groups) + evaluations). Nothing depends on the clock.
 #include <algorithm>
 #include <cassert>

@@ -4,9 +4,8 @@
 //   state-aware schedule runs in order;
 //     the last is shorter and holds no other document;
 //   - the others (including those of exactly ChunkSize) are packed into standalone chunks: for n from
-//   ceil(sum /
-//     ChunkSize) upward, documents go longest first to the least loaded of n bins, until the fullest bin
-//     fits.
+//     ceil(sum / ChunkSize) upward, documents go longest first to the least loaded of n bins, until the
+//     fullest bin fits.
 // Standalone chunks come first, ordered by their lowest document and inside by document; groups follow by
 // document. With several lanes, units (a standalone chunk or a whole group) go to the least loaded lane, most
 // tokens first; inside a lane the order above holds.

@@ -5,11 +5,10 @@
 //
 //   1. A document of length in (l_{i-1}, l_i] belongs to group i.
 //   2. From the longest group down, its documents are packed to l_i (by isf, drawing from one stream in this
-//   order). Greedy
-//      fill adds to each pack, in data order, every document that still fits, from the next smaller group
-//      first. Balance batching sorts the packs stably by the sum of len^2 and cuts them into consecutive
-//      iterations of floor(global tokens / l_i) packs (at least 1; with documents_per_step the number of
-//      packs that holds those). Short iterations are kept and marked as tails.
+//      order). Greedy fill adds to each pack, in data order, every document that still fits, from the next
+//      smaller group first. Balance batching sorts the packs stably by the sum of len^2 and cuts them into
+//      consecutive iterations of floor(global tokens / l_i) packs (at least 1; with documents_per_step the
+//      number of packs that holds those). Short iterations are kept and marked as tails.
 //   3. The iterations of all groups, longest group first, are shuffled together. The first curriculum_steps
 //      take only the shortest group: its iterations move to the front in shuffled order.
 // A group of degree g runs on floor(gpus / g) lanes; pack i of an iteration goes to lane i mod lanes.

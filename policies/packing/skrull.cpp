@@ -307,8 +307,8 @@ Placement place(const PlacementProblem& problem, const RankFor& rank_for) {
 // keeping a long one on one rank violates balance and memory. Documents are placed ascending by length, each:
 //   1. whole to the rank with the least load, if its remaining room takes it; else
 //   2. whole to the rank with the most room, if that takes it; else
-//   3. distributed (every rank pays s/N room and cost(s)/N load), if the rank with the least room has s/N;
-//   else
+//   3. distributed (every rank pays s/N room and cost(s)/N load), if the rank with the least room has s/N,
+//      else
 //   4. roll back: the shortest local document of that rank becomes distributed, and again while any rank is
 //      over its bucket; then the document is tried again. No local document left there: failure.
 // Departure: the printed listing frees the rolled-back document's room on its own rank but does not charge

@@ -74,8 +74,7 @@ void shard_per_sequence(const MicroBatch& micro_batch, int ranks, const ShardOpt
 //   slots  to chunk slots, one each, round-robin with ONE counter over all documents of the micro-batch
 //          (as the authors' code does): rank token totals differ by at most 1;
 //   tail   one by one to the CP ranks as separate segments after the 2c even chunks (as the paper's text
-//   says),
-//          also with one counter;
+//          says), also with one counter;
 //   pad    nowhere: the document is padded, and the padding is computed (as Transformer Engine does).
 // Segments are more and shorter than those of per-sequence. Cost: O(documents * c).
 

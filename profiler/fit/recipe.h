@@ -1,12 +1,13 @@
 // Makes a whole profile: device facts and, table by table, either a fit to selected samples or a derivation.
 //
 // A recipe is a JSON file next to the profiles (profiler/README.md). Each of its tables is one of
-//   {"fit": {"gpu": "H100", "dtype": ["fp16", "bf16"], "source_has": "..."}}  a fit to samples whose labels
-//   match
+//   {"fit": {"gpu": "H100", "dtype": ["fp16", "bf16"], "source_has": "..."}}
+//       a fit to samples whose labels match
 //   {"derive": {"copy": "gemm/bf16", "profile": "h100-sxm", "multiply": {"memory_GBps": 1.43}, "set": {...},
-//               "ranges": {...}, "rule": "why"}}       a changed copy of a table, marked derived, with the
-//               rule
-//   {"keep": {"profile": "h200-sxm", "table": "gemm/fp8"}}           a table of another profile, unchanged
+//               "ranges": {...}, "rule": "why"}}
+//       a changed copy of a table, marked derived, with the rule
+//   {"keep": {"profile": "h200-sxm", "table": "gemm/fp8"}}
+//       a table of another profile, unchanged
 // An "exchange" of the collectives is fitted to rows of a board whose "nvlink_GBps" and "nic_GBps" are given
 // next to "fit". "all_to_all" at a network names the exchange that prices its all-to-alls; "unseen_fabrics"
 // says how far such a fit was off on fabrics that it had not seen (tests/fit_fabrics.py). "document_mask" at

@@ -5,8 +5,8 @@
 // "External id"; a kernel without one has the "correlation" of the runtime call that has it. The kernels'
 // times add up to the op's. Calls of equal shape become one sample, their median. The reader knows
 //   aten::mm, addmm, bmm, baddbmm, _scaled_mm (FP8)        [m, k] x [k, n], batches as groups of one launch
-//   the dense flash and cuDNN kernels of scaled_dot_product_attention, and the ops of flash_attn, forward and
-//   backward
+//   the dense flash and cuDNN kernels of scaled_dot_product_attention, and the ops of flash_attn, in both
+//   passes
 // It skips and counts calls over packed documents (cu_seqlens), whose lengths no trace records, and calls
 // without a kernel or shapes, with an operand type that no table covers, or with a mask tensor. Ops that it
 // does not know (Transformer Engine's, compiled ones) are named with their kernels' time.

@@ -1,14 +1,12 @@
 // Measures the time of one call. Batches of calls are timed until the answer is steady. Disturbed batches are
 // dropped and counted:
 //   stolen:    CPU time well below wall time means on a CPU that the thread was off the processor and lost
-//   its
-//            caches to others, and on a GPU that it waited for its host
+//              its caches to others, and on a GPU that it waited for its host
 //   throttled: the device's pace before or after the batch was low. A GPU's pace is its clock, which may be
-//   up to 3%
-//            below the median of this call's batches (long products hold it under its power limit, not at its
-//            peak). A CPU's pace is the speed of a tiny product in the first cache, which may be up to 6%
-//            below its usual one (`usual_pace`): a sibling hardware thread, other guests of a hypervisor or
-//            heat slow the core
+//              up to 3% below the median of this call's batches (long products hold it under its power
+//              limit, not at its peak). A CPU's pace is the speed of a tiny product in the first cache, which
+//              may be up to 6% below its usual one (`usual_pace`): a sibling hardware thread, other guests of
+//              a hypervisor or heat slow the core
 // On a CPU such spells last from milliseconds to seconds; the ruler waits for their end, up to
 // `patience_seconds` per call. Other disturbances (cold caches after another process ran, shared memory
 // bandwidth) only make a batch slower, so on a shared core the lower quartile of the batches is a better

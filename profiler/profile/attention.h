@@ -245,9 +245,9 @@ inline AttentionCall count_call(std::span<const QueryKeys> pieces, std::int64_t 
 //   tile time = tile + (blocks + diagonal, if the tile is cut by the mask) * block
 //   a tile with missing rows is computed whole
 //   FlashAttention 2 launches as many tiles for every piece as the longest has; an empty one costs
-//   `empty_tile` tile = tile_us + tile_us_per_128 * d/128;   block likewise (per 128 keys): softmax does not
-//   grow with the head dim d; above d = 128 kernels use smaller tiles, which block_us_per_128_above makes up
-//   for
+//   `empty_tile`
+//   tile = tile_us + tile_us_per_128 * d/128;   block likewise (per 128 keys): softmax does not grow with
+//   the head dim d; above d = 128 kernels use smaller tiles, which block_us_per_128_above makes up for
 // Without extra parameters, the form reproduces the constant time below 128 queries, the inefficiency of
 // short queries over long keys (a whole tile for few rows), the causal half with its diagonal of whole
 // blocks, documents that share a call, and heads that do not fill the SMs. Cost: O(1) per document.

@@ -74,8 +74,7 @@ nlohmann::json to_json(const GemmParameters& fit);
 // --- Elementwise kernels and copies: launch + bytes / achieved bandwidth.
 //
 // Tensors that fit in the last cache are still there from the op that wrote them and move at the cache's
-// rate. Of larger tensors a smaller share does. With r = bytes / cache_MB that share is 1 / (1 + r^power),
-// and
+// rate. A smaller share of larger tensors does: 1 / (1 + r^power), where r = bytes / cache_MB. Then
 //   time = launch + bytes * (share / cache rate + (1 - share) / memory rate)
 // A table without `cache_MB` has only memory. The power is 2 for published tables of many sizes and machines.
 // This program's measurements take buffers of a known footprint in turn, so there the step is sharper and the

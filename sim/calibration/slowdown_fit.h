@@ -4,16 +4,16 @@
 // Problem: few rows, groups of which differ little, one of which may be misprinted; each prediction is a
 // simulation. Idea: minimise, over ln s within [ln 1, ln 3],
 //
-//   sum over rows of 2 R^2 (sqrt(1 + (e / R)^2) - 1)  +  sum over k of (R ln s_k / P)^2,   e = ln(predicted /
-//   published)
+//   sum over rows of 2 R^2 (sqrt(1 + (e / R)^2) - 1)  +  sum over k of (R ln s_k / P)^2
 //
-// with R = 0.08 (beyond 8 % a row counts linearly, so that one misprint does not bend the rest) and P = 0.5
-// (a weak prior on "no slowdown" where the rows do not say). Kernels in training are not faster than alone:
-// hence the bound at 1. A row's seconds are close to linear in the slowdowns and do not depend on which rows
-// are fitted. So they are simulated once at the corners of the lattice boxes that the search visits, and
-// interpolated between them. The search (profiler/fit/least_squares.h) first uses a coarse lattice from
-// several starts, then a fine one around the best of these. Fewer than four benchmarks do not determine three
-// numbers: one number is fitted for all three kinds.
+// with e = ln(predicted / published), R = 0.08 (beyond 8 % a row counts linearly, so that one misprint does
+// not bend the rest) and P = 0.5 (a weak prior on "no slowdown" where the rows do not say). Kernels in
+// training are not faster than alone: hence the bound at 1. A row's seconds are close to linear in the
+// slowdowns and do not depend on which rows are fitted. So they are simulated once at the corners of the
+// lattice boxes that the search visits, and interpolated between them. The search
+// (profiler/fit/least_squares.h) first uses a coarse lattice from several starts, then a fine one around
+// the best of these. Fewer than four benchmarks do not determine three numbers: one number is fitted for
+// all three kinds.
 //
 // Cost: a few dozen simulations of each row, shared by the fits that hold one benchmark out.
 #pragma once

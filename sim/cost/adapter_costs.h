@@ -6,8 +6,7 @@
 // - for a column-parallel layer A's rows are shared out, so that A x is gathered, and B's rows are the
 //   layer's. Its input is the layer's, gathered and kept whole, so that no backward gathers it again.
 // - for a row-parallel layer A's columns are the layer's, so that A x is summed up, and B's rows are
-// shared
-//   out. Its output is gathered over them before a rank takes its tokens, and the same happens to its
+//   shared out. Its output is gathered over them before a rank takes its tokens, and the same happens to its
 //   gradient.
 // The gradient of A x is summed up over the ranks either way.
 #pragma once

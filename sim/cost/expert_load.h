@@ -40,12 +40,12 @@ inline double expert_load(const MicroBatch& micro_batch, RouterSkew skew, int ra
 
 // What is published of routers that nobody forces: the standard deviation over the mean of an expert's share
 // of all tokens, which stays from micro-batch to micro-batch. Each layer prefers experts of its own.
-//   unbalanced      0.40 with 8 experts, 0.73 with 16: tokens that ranks with one and two experts got, of
-//   Mixtral-like
-//                   models trained without a balancing loss (Fizzmy/LAER-MoE-AE at 72db5b79); the root mean
-//                   square
+//   unbalanced      0.40 with 8 experts, 0.73 with 16: the root mean square, from the tokens that ranks with
+//                   one and two experts got of Mixtral-like models trained without a balancing loss
+//                   (Fizzmy/LAER-MoE-AE at 72db5b79)
 //   auxiliary-loss  the busiest of 64 experts has 1.52 to 1.72 times the mean (arXiv 2408.15664, Table 2, 3B
-//   and 1B) loss-free       1.04 times the mean (the same)
+//                   and 1B)
+//   loss-free       1.04 times the mean (the same)
 // The last two as gammas whose largest of 64 is that on average. 0 for `stated`.
 double router_spread(ExpertRouter router);
 

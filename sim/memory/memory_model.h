@@ -169,8 +169,7 @@ class MemoryModel {
 //   where the schedule splits backwards). A D leaves none. The softmax of the logits, which the loss needs
 //   again, is kept from the end of an F or R to the B.
 // - K and V of a dependent chunk grow in its D or F (they outlive a D, and R finds them) and go layer by
-// layer
-//   in its B: the chunks before it never read them, and those after it are through.
+//   layer in its B: the chunks before it never read them, and those after it are through.
 // - Their gradients: the first backward of a group, that of its last chunk, reaches all earlier keys of the
 //   document, so that layer by layer it adds gradients as large as the K and V of all chunks before it. Each
 //   chunk's own go, layer by layer, in its B. Hence a backward exchanges activations for gradients, and the

@@ -67,8 +67,7 @@ TEST_CASE("lanes that wait for each other have as many slices of a document at o
   // W(t) = t^2, 4 slices of the longest, 16 tokens: T = 64, at most 8 tokens. 12 tokens would be 3 slices,
   // and are 4 in addition to the 16. Of the next row 10 tokens would be 2 slices, so 7 tokens, which fit
   // whole, are 2, too. What is left, 3 and 1 tokens, is one micro-batch, on the lane with less: 144 + 100
-  // against 256
-  // + 49.
+  // against 256 + 49.
   PackOptions options;
   options.lanes = options.waiting_lanes = options.stages = 2;
   options.verify = true;

@@ -307,10 +307,11 @@ Lengths read_jsonl(std::string_view bytes, const std::string& name, const std::s
 
 // Megatron-LM's description of mock fine-tuning lengths (--sft-mock-dataset-config-json), so that a mock run
 // and its simulation can share one file:
-//   {"mode": "distribution", "type": "lognormal", "min_seq_len": 1024, "max_seq_len": 8192, "mean_seq_len":
-//   4096,
-//    "lognormal_sigma": 1.1}          draws exp(ln(mean) - sigma^2 / 2 + sigma * z), clipped to [min, max]
-//   {"mode": "file", "path": "x.csv"}   lengths from a file, relative to the JSON
+//   {"mode": "distribution", "type": "lognormal", "min_seq_len": 1024, "max_seq_len": 8192,
+//    "mean_seq_len": 4096, "lognormal_sigma": 1.1}
+//       draws exp(ln(mean) - sigma^2 / 2 + sigma * z), clipped to [min, max]
+//   {"mode": "file", "path": "x.csv"}
+//       lengths from a file, relative to the JSON
 // The distribution is Megatron's. The draws differ, since NumPy's generator is not reproduced here.
 
 namespace {

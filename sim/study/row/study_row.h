@@ -24,8 +24,7 @@ struct StudyRow {
   // the profile cannot price the row's layout.
   StudyRow(const Study& study, const StudyInputs& inputs, const PolicyRun& entry);
   // The row has other documents than the study's own. `profile`: null where nothing is known of times and
-  // memory
-  // (`pack` without a model); then it has no models.
+  // memory (`pack` without a model); then it has no models.
   StudyRow(const Study& study, const DocumentSet& documents, const Profile* profile, PolicyRun entry);
 
   const DocumentSet& documents;
