@@ -6,30 +6,27 @@
 // pipeline waits for it. This policy starts from the plans of others and improves the time itself:
 //
 // 1. Starts are the steps of plain, fixed-greedy over 1 to 16 batches, lpt, karmarkar-karp, wlb with several
-// queues (including
-//    those that its search finds) in several numbers of micro-batches, and, where the job's schedule runs
-//    them, chunkflow and sequence-slices in several sizes; and steps that gather long documents over 2 to 16
-//    batches (gather.cpp). A start decides which documents a step holds. It is skipped where its mean token
-//    delay exceeds max_delay, where a micro-batch exceeds L_max, or where its steps hold over 2 % fewer
-//    tokens than the batches (kEqualBatch).
+//    queues (including those that its search finds) in several numbers of micro-batches, and, where the job's
+//    schedule runs them, chunkflow and sequence-slices in several sizes; and steps that gather long documents
+//    over 2 to 16 batches (gather.cpp). A start decides which documents a step holds. It is skipped where its
+//    mean token delay exceeds max_delay, where a micro-batch exceeds L_max, or where its steps hold over 2 %
+//    fewer tokens than the batches (kEqualBatch).
 // 2. The documents of each of its steps are packed anew for the step's makespan (step_packer.h). Slices of
-// documents keep
-//    their micro-batches, last in their lanes.
+//    documents keep their micro-batches, last in their lanes.
 // 3. Starts are priced unchanged on all batches. The fastest of them, numbers of micro-batches (unless given)
 //    and placement on single CP ranks or none are tried on the first 16 batches with few moves and compared
 //    by the price of whole plans: simulated steps where the caller has a simulator, else the policy's own
 //    clock. Numbers rise until one is slower. The best way of each bound on delay packs all batches with all
 //    moves, if it is near the fastest.
 // 4. A step whose start is priced lower keeps it, and where a whole start is priced lowest it is the plan. So
-// by that price
-//    the result is never slower than the best of its starts. The search runs for max_delay, for half an
-//    iteration and for no delay, so that a wider bound finds what these find. A bound whose best way is over
-//    2 % slower on the first 16 batches than another's is an exception: it packs all only if no other could.
+//    by that price the result is never slower than the best of its starts. The search runs for max_delay, for
+//    half an iteration and for no delay, so that a wider bound finds what these find. A bound whose best way
+//    is over 2 % slower on the first 16 batches than another's is an exception: it packs all only if no other
+//    could.
 // 5. Steps may run in lanes of other CP degrees than the layout's, long documents over more ranks and the
 //    others over fewer, where that is faster by the price of whole plans (equipoise_search.cpp).
 // 6. Where memory decides what is recomputed, each micro-batch recomputes only as many layers as its tokens
-// require, as hbp
-//    does for each group of lengths.
+//    require, as hbp does for each group of lengths.
 //
 // A number of moves limits the search, not a time, so plans are equal on every machine. The policy cuts no
 // document that its start leaves whole, and delays none longer than its start does.

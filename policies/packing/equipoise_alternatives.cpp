@@ -139,7 +139,7 @@ Alternative Alternatives::improved(const PackOptions& options, const Rival& riva
       key += ' ' + std::to_string(number);
   const auto [known, is_new] = packed_anew_.try_emplace(std::move(key));
   Alternative& made = known->second;
-  if (is_new || was_delayed(made))
+  if (is_new || was_delayed(made) || (made.lost && rival.steps.empty()))
     made = fitting(options, [&](Alternative& fresh) { pack_anew(fresh, rival); });
   return made;
 }
@@ -207,7 +207,8 @@ void Alternatives::pack_anew(Alternative& made, const Rival& rival) {
   own.made.reset();
   const PackingProblem problem = with(problem_, made.options);
   PackedStart packed(plan_start(problem));
-  if (!pack_all(problem, rival, packed)) return;
+  made.lost = !pack_all(problem, rival, packed);
+  if (made.lost) return;
   if (!is_allowed(packed.plan, made)) return;
   price(packed.plan, made);
   Alternative start{made.options};

@@ -26,6 +26,7 @@ struct Alternative {
   std::vector<double> steps = {};  // seconds
   double seconds = kCannotRun;     // seconds of all steps
   double delay = 0;                // mean delay of a token
+  bool lost = false;               // its race; then the other values are unknown
 };
 
 // What the user reads of the options' start.
@@ -62,7 +63,7 @@ class Alternatives {
   Alternative as_it_is(const PackOptions& options);
 
   // The start packed anew, where each step keeps the faster of the two. Computed once for all bounds. One
-  // that loses its race ends early, as one that cannot run.
+  // that loses its race ends early, as one that cannot run, and is computed again where there is no race.
   Alternative improved(const PackOptions& options, const Rival& rival = {});
 
   [[nodiscard]] int tried() const { return tried_; }
@@ -79,7 +80,7 @@ class Alternatives {
   static std::vector<std::size_t> ordered_for_race(std::span<const double> rival);
 
   // Whether the steps of the race, packed, are all slower than the rival's, and their sum by more than it
-  // allows.
+  // allows. The unchanged start does not race: it is an alternative of its own.
   [[nodiscard]] bool loses(std::span<const std::size_t> raced, const Plan& packed, const Rival& rival,
                            const PackOptions& options) const;
 

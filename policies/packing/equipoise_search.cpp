@@ -118,8 +118,8 @@ Alternative best_packed_anew(const PackOptions& given, std::span<const std::int6
     own.moves = given.of<EquipoiseOptions>().moves / kFewMoves;
     if (own.start == Start::gather) {
       own.step_of = gathered_steps(with(alternatives.problem(), options));
-      const EquipoiseOptions& known =
-          to.options.of<EquipoiseOptions>();  // a narrower window may change nothing
+      // A narrower window may change nothing.
+      const EquipoiseOptions& known = to.options.of<EquipoiseOptions>();
       if (own.step_of == known.step_of && micro_batches == to.options.micro_batches) return to.seconds;
     }
     const bool races = start_alike(options, to.options);

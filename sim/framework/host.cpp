@@ -26,9 +26,14 @@ bool in_router_graph(const Op& op, bool routes) {
 
 Issued launches_of(const HostOptions& host, std::span<const Op> ops, bool backward) {
   if (host.graphs >= Graphs::layer) return {};
-  const bool routes =
-      host.router_graphs && std::ranges::any_of(ops, [](const Op& op) { return op.name == OpName::router; });
-  Issued sum = launched(host, routes ? 1 : 0);
+  const auto routes_with = [&](bool again) {
+    return host.router_graphs && std::ranges::any_of(ops, [again](const Op& op) {
+             return op.name == OpName::router && op.again == again;
+           });
+  };
+  // A backward pass that recomputes the router replays the graph of its forward pass, too.
+  const bool first = routes_with(false), again = routes_with(true), routes = first || again;
+  Issued sum = launched(host, std::int64_t{first} + std::int64_t{again});
   for (const Op& op : ops) {
     if ((host.graphs == Graphs::attention && !op.ffn) || in_router_graph(op, routes)) continue;
     const auto& counts = backward && !op.again ? host.launches.backward : host.launches.forward;

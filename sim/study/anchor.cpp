@@ -51,7 +51,8 @@ Anchor anchor_to(const Study& study, const std::string& label, double seconds,
   const auto close_enough = [](double a, double b) { return std::abs(a - b) < 1e-6; };
   const auto [below, above] =
       boost::math::tools::toms748_solve(error, low, high, at_low, at_high, close_enough, most_tries);
-  return {entry.label, seconds, std::exp((below + above) / 2), degrees_text(study.layout)};
+  const double factor = std::exp((below + above) / 2);
+  return {entry.label, seconds, std::round(factor * 1e6) / 1e6, degrees_text(study.layout)};
 }
 
 }  // namespace equipoise

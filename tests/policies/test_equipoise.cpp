@@ -393,7 +393,7 @@ TEST_CASE("of many batches the search packs the first alone, so that a batch cos
     return static_cast<double>(counted.priced);
   };
   const double first = priced_in_packing(16);
-  CHECK((priced_in_packing(60) - first) / 44 < first / 16);
+  CHECK((priced_in_packing(60) - first) / 44 < 0.9 * first / 16);  // 0.875: few moves are a part of all
 }
 
 TEST_CASE(

@@ -104,6 +104,8 @@ const std::vector<Law>& laws() {
       {"launch on the GPU", device("launch_seconds", 2), as_it_is(), Then::no_slower, kExact, ""},
       {"launch on the host", set("/framework/seconds_per_launch", 2e-5),
        set("/framework/seconds_per_launch", 5e-6), Then::no_slower, kExact, ""},
+      {"host's time of a kernel", ahead(set("/framework/seconds_per_kernel", 1e-5)),
+       ahead(set("/framework/seconds_per_kernel", 0)), Then::no_slower, kExact, ""},
       {"host's time of an op", set("/framework/seconds_per_op", 1e-5), set("/framework/seconds_per_op", 0),
        Then::no_slower, kExact, ""},
       {"GEMMs", ahead(set("/framework/gemm_slowdown", 1.5)), ahead(set("/framework/gemm_slowdown", 1.25)),
