@@ -650,6 +650,10 @@ TEST_CASE(
   CHECK(less(LayerKind::moe, false) == 7 + 1 + 25 - 1);
   CHECK(less(LayerKind::moe, true) == 12 + 2 + 25 - 1);
   for (const bool in_backward : {false, true}) CHECK(less(LayerKind::dense, in_backward) == 0);
+  // A backward pass that recomputes the router replays two graphs.
+  const Op recomputed[] = {{.name = OpName::router, .again = true, .ffn = true},
+                           {.name = OpName::router, .ffn = true}};
+  CHECK(launches_of(host, recomputed, true).launches == 2);
 }
 
 TEST_CASE("Kernels of PyTorch's own functions take the host their own time, but never more than a launch") {
