@@ -5,9 +5,13 @@
 
 #include "policies/base/text.h"
 #include "policies/cp_degree/cp_grid.h"
+#include "policies/packing/chunkflow.h"
+#include "policies/packing/fixed_greedy.h"
 #include "policies/packing/hbp.h"
+#include "policies/packing/karmarkar_karp.h"
 #include "policies/packing/pack_length.h"
 #include "policies/packing/packing.h"
+#include "policies/packing/sequence_slices.h"
 #include "policies/packing/skrull.h"
 #include "policies/packing/wlb.h"
 #include "policies/parameter.h"

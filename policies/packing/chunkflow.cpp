@@ -19,6 +19,8 @@
 // remaining y_2 <= x_1 is at most any load of the n bins afterwards. So the fullest of n + 1 bins is never
 // fuller than that of n. (Graham's anomalies need documents that wait for each other.) O(s log s + (s +
 // ChunkSize) log s) for s short documents.
+#include "policies/packing/chunkflow.h"
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -31,7 +33,6 @@
 #include "policies/base/error.h"
 #include "policies/base/index.h"
 #include "policies/least_loaded.h"
-#include "policies/packing/packing.h"
 #include "policies/steps.h"
 
 namespace equipoise {

@@ -46,6 +46,7 @@
 
 #include "policies/base/error.h"
 #include "policies/base/rounding.h"
+#include "policies/packing/chunkflow.h"
 #include "policies/packing/packing.h"
 #include "policies/packing/wlb.h"
 #include "policies/steps.h"

@@ -12,8 +12,12 @@
 #include <utility>
 #include <vector>
 
+#include "policies/packing/chunkflow.h"
 #include "policies/packing/equipoise_alternatives.h"
+#include "policies/packing/fixed_greedy.h"
+#include "policies/packing/karmarkar_karp.h"
 #include "policies/packing/packing.h"
+#include "policies/packing/sequence_slices.h"
 #include "policies/steps.h"
 
 namespace equipoise {

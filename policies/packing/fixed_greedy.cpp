@@ -11,6 +11,8 @@
 // O(n log(bins)) while the least loaded bin has room, which is nearly always. For a document that does not
 // fit there, the search skips whole ranges of full or heavier bins. The paper gives no rule for documents
 // that fit nowhere.
+#include "policies/packing/fixed_greedy.h"
+
 #include <algorithm>
 #include <bit>
 #include <cstddef>
@@ -25,7 +27,6 @@
 
 #include "policies/base/error.h"
 #include "policies/least_loaded.h"
-#include "policies/packing/packing.h"
 #include "policies/steps.h"
 
 namespace equipoise {

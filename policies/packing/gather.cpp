@@ -37,6 +37,7 @@
 #include <utility>
 
 #include "policies/packing/packing.h"
+#include "policies/packing/sequence_slices.h"
 #include "policies/packing/wlb.h"
 #include "policies/steps.h"
 

@@ -14,11 +14,12 @@
 // and every set that joins it until then is lighter than all its sets, so a join is one push_back. So n/k
 // states of k sets are made in O(n), and the remaining joins take O(k log k) each: O(n log n + n log k) in
 // all.
+#include "policies/packing/karmarkar_karp.h"
+
 #include <algorithm>
 #include <utility>
 
 #include "policies/least_loaded.h"
-#include "policies/packing/packing.h"
 #include "policies/steps.h"
 
 namespace equipoise {

@@ -1,14 +1,12 @@
-// The packing policies, most of them in the file of their name, and the options of those that have few.
-// registry.cpp gives the policies their names. wlb, hbp and skrull have their own headers, and pack_length.h
-// has the packers of one length.
+// The packing policies without options of their own, those of padded batches, and equipoise with its options.
+// Every other policy has a header of its name, and pack_length.h has the packers of one length. registry.cpp
+// gives the policies their names.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -30,100 +28,6 @@ inline constexpr PackParameter kPadding = parameter::flag<&PaddedOptions::paddin
 Plan plan_padded(const PackingProblem& problem);
 Plan plan_sorted(const PackingProblem& problem);
 Plan plan_lpt(const PackingProblem& problem);
-
-// Fixed-length packing (WLB-LLM 4.1), and its placement rule as a function, from which fixed-solver starts.
-
-struct FixedLengthOptions {
-  std::int64_t pack_window = 1;
-};
-inline constexpr PackParameter kPackWindow = parameter::integer<&FixedLengthOptions::pack_window>(
-    "pack_window", 1, 1 << 20, "global batches packed together");
-
-// A bin is micro_batch_size windows, which gives the window that a document needs.
-Room room_by_window(const PackOptions& options, std::int64_t tokens);
-
-Plan plan_fixed_greedy(const PackingProblem& problem);
-
-inline constexpr std::size_t kNowhere = static_cast<std::size_t>(-1);
-
-// The bin of each document, or kNowhere. A document goes to the bin with room that has the least sum of
-// len^2, ties to the lowest. `lengths` come longest first.
-std::vector<std::size_t> place_by_attention(std::span<const std::int64_t> lengths, std::size_t bins,
-                                            std::int64_t capacity);
-
-// ChunkFlow's Algorithm 1, which makes chunks of one size.
-
-struct ChunkflowOptions {
-  std::int64_t chunk_size = 8192;
-};
-inline constexpr PackParameter kChunkflow[] = {or_auto(parameter::integer<&ChunkflowOptions::chunk_size>(
-                                                   "chunk_size", 1, kLongestSize,
-                                                   "tokens of a chunk; auto: the fastest that fits of 1/16, "
-                                                   "1/8 .. 1 window; 8K by default, auto in a study "
-                                                   "whose row has no keep either")),
-                                               kKeep, kStrictKeep};
-
-std::int64_t chunk_tokens(const PackOptions& options);  // chunk_size
-
-// What is tried where they are auto: windows cut into 16, 8 .. 1 chunks, and up to all chunks of the longest
-// document kept. What is not kept is computed again, so that more is never slower.
-std::vector<std::int64_t> tried_chunk_sizes(const PackOptions& options, std::int64_t longest);
-std::vector<std::int64_t> tried_keeps(const PackOptions& options, std::int64_t longest);
-inline constexpr TriedSize kTriedOfChunkflow[] = {{"chunk_size", tried_chunk_sizes},
-                                                  {"keep", tried_keeps, true}};
-
-Plan plan_chunkflow(const PackingProblem& problem);
-
-// A unit that goes to one lane: a standalone micro-batch, or the dependent chunks of one document.
-struct Unit {
-  std::vector<MicroBatch> chunks;
-  double weight = 0;  // tokens or work
-};
-
-// Packs documents of at most `capacity` tokens into the fewest micro-batches of `capacity` tokens into which
-// LPT fits (Algorithm 1), ordered by their lowest slice. Weights are tokens.
-std::vector<Unit> standalone_units(std::span<const Slice> slices, std::int64_t capacity);
-
-// Cuts a document into chunks, each of which attends to all chunks before it. Chunk i ends at token ends[i]
-// of the slice.
-Unit dependent_unit(const Slice& slice, std::span<const std::int64_t> ends);
-
-// Distributes units over lanes, heaviest first to the least loaded; inside a lane they keep their order.
-// Where lanes wait for each other, the first `in_rows` units go to them in rows, with one unit of equally
-// many chunks for each lane.
-Step step_of_units(std::vector<Unit>&& units, const PackOptions& options, std::size_t in_rows = 0);
-
-// Sequence slices (Seq1F1B, SlimPipe, InfiniPipe) cut long documents into slices of equal work.
-
-enum class SliceBy { work, tokens };
-inline constexpr std::string_view kSliceByNames[] = {"work", "tokens"};
-struct SequenceSlicesOptions {
-  std::int64_t slices = 4;
-  SliceBy slice_by = SliceBy::work;
-};
-inline constexpr PackParameter kSequenceSlices[] = {
-    parameter::integer<&SequenceSlicesOptions::slices>(
-        "slices", 1, 1024, "slices of a step's longest document; shorter ones get as many of that size"),
-    parameter::choice<&SequenceSlicesOptions::slice_by>(
-        "slice_by", kSliceByNames,
-        "what slices have equal; work: their work by `cost` (Seq1F1B); tokens: their tokens (SlimPipe)")};
-
-Plan plan_sequence_slices(const PackingProblem& problem);
-
-// Karmarkar and Karp's largest differencing method, as a policy and as a function.
-
-struct KarmarkarKarpOptions {
-  bool equal_size = false;
-};
-inline constexpr PackParameter kKarmarkarKarp[] = {
-    parameter::flag<&KarmarkarKarpOptions::equal_size>("equal_size", "parts of equal size")};
-
-Plan plan_karmarkar_karp(const PackingProblem& problem);
-
-// The indices of `weights` in k parts of nearly equal sums. The part with the largest sum comes first, and
-// indices rise inside a part. `equal_size`: parts differ by at most one in size.
-std::vector<std::vector<std::uint32_t>> karmarkar_karp(std::span<const double> weights, std::size_t k,
-                                                       bool equal_size);
 
 // equipoise packs for the time of the step (equipoise.cpp).
 

@@ -33,6 +33,8 @@
 // slices have equal work and a micro-batch of their own. InfiniPipe also runs several pipelines per step.
 //
 // Cost: O(n log n) for n documents, and log2 L calls of the cost for all cuts of a batch together.
+#include "policies/packing/sequence_slices.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -46,7 +48,7 @@
 #include "policies/base/error.h"
 #include "policies/base/index.h"
 #include "policies/least_loaded.h"
-#include "policies/packing/packing.h"
+#include "policies/packing/chunkflow.h"
 #include "policies/steps.h"
 #include "policies/workload.h"
 

@@ -9,7 +9,7 @@
 #include "policies/base/text.h"
 #include "policies/least_loaded.h"
 #include "policies/loader.h"
-#include "policies/packing/packing.h"
+#include "policies/packing/fixed_greedy.h"
 #include "policies/packing/wlb.h"
 #include "policies/steps.h"
 

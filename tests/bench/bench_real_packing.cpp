@@ -11,8 +11,8 @@
 
 #include "policies/cp_degree/cp_grid.h"
 #include "policies/loader.h"
+#include "policies/packing/chunkflow.h"
 #include "policies/packing/hbp.h"
-#include "policies/packing/packing.h"
 #include "policies/packing/skrull.h"
 #include "policies/packing/wlb.h"
 #include "policies/parameter.h"

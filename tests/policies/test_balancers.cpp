@@ -2,8 +2,8 @@
 #include <doctest/doctest.h>
 
 #include "policies/base/error.h"
+#include "policies/packing/fixed_greedy.h"
 #include "policies/packing/pack_length.h"
-#include "policies/packing/packing.h"
 #include "policies/packing/wlb.h"
 #include "policies/steps.h"
 #include "tests/policies/packing_cases.h"

@@ -7,7 +7,7 @@
 
 #include "policies/base/index.h"
 #include "policies/least_loaded.h"
-#include "policies/packing/packing.h"
+#include "policies/packing/fixed_greedy.h"
 #include "policies/packing/wlb.h"
 #include "policies/plan_metrics.h"
 #include "tests/policies/naive_packers.h"

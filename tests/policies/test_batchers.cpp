@@ -6,7 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "policies/packing/chunkflow.h"
+#include "policies/packing/karmarkar_karp.h"
 #include "policies/packing/packing.h"
+#include "policies/packing/sequence_slices.h"
 #include "policies/plan_metrics.h"
 #include "policies/steps.h"
 #include "tests/policies/packing_cases.h"

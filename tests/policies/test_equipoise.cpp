@@ -17,6 +17,7 @@
 #include "policies/loader.h"
 #include "policies/make_plan.h"
 #include "policies/packing/equipoise.h"
+#include "policies/packing/fixed_greedy.h"
 #include "policies/packing/packing.h"
 #include "policies/packing/wlb.h"
 #include "policies/plan_metrics.h"

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "policies/loader.h"
-#include "policies/packing/packing.h"
+#include "policies/packing/fixed_greedy.h"
 #include "policies/packing/skrull.h"
 #include "policies/packing/wlb.h"
 #include "policies/steps.h"

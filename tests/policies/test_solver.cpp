@@ -16,7 +16,7 @@
 
 #include "policies/base/error.h"
 #include "policies/base/random.h"
-#include "policies/packing/packing.h"
+#include "policies/packing/fixed_greedy.h"
 #include "policies/packing/wlb.h"
 #include "policies/solver/assignment.h"
 #include "policies/solver/solvers.h"

@@ -6,7 +6,10 @@
 
 #include "policies/base/error.h"
 #include "policies/make_plan.h"
+#include "policies/packing/chunkflow.h"
+#include "policies/packing/fixed_greedy.h"
 #include "policies/packing/hbp.h"
+#include "policies/packing/karmarkar_karp.h"
 #include "policies/packing/pack_length.h"
 #include "policies/packing/packing.h"
 #include "policies/packing/skrull.h"

@@ -9,6 +9,7 @@
 #include "policies/make_plan.h"
 #include "policies/packing/equipoise.h"
 #include "policies/packing/packing.h"
+#include "policies/packing/sequence_slices.h"
 #include "policies/packing/wlb.h"
 #include "policies/plan_metrics.h"
 #include "policies/steps.h"

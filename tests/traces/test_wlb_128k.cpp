@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "policies/loader.h"
-#include "policies/packing/packing.h"
+#include "policies/packing/fixed_greedy.h"
 #include "policies/packing/wlb.h"
 #include "policies/policy.h"
 #include "traces/synth.h"
