@@ -6,7 +6,7 @@
 
 #include "policies/base/csv.h"
 #include "policies/base/text.h"
-#include "sim/report/study_table.h"
+#include "sim/report/text_table.h"
 
 namespace equipoise {
 
