@@ -56,7 +56,7 @@ std::string kernels_are(const Profile& profile) {
 }
 
 void print_errors(const Profile& profile, std::ostream& out) {
-  TextTable text({"table", "group", "held out", "median", "p90", "each shape held out", "median", "p90"});
+  TextTable text({"table", "group", "held out", "median", "p90", "by shape", "median", "p90"});
   text.align_left(1);
   for (const TableView& view : tables_of(profile)) {
     const json& table = *view.table;
@@ -78,7 +78,7 @@ void print_errors(const Profile& profile, std::ostream& out) {
       text.add(std::move(cells));
     }
   }
-  out << text.text(screen_width());
+  out << text.text(screen_width()) << "By shape: each shape is held out in its turn.\n";
 }
 
 void print_calibration(const Profile& profile, std::ostream& out) {
@@ -179,9 +179,10 @@ void print_plot(const std::string& title, const json& pairs, std::ostream& out) 
     const int row = kRows - 1 - cell(pair.at(1).get<double>(), kRows);
     canvas[at(row)][at(column)] = 'o';
   }
-  out << "\n"
-      << title << ": predicted (up) against measured (right), " << short_number(low * 1e3) << " to "
-      << short_number(high * 1e3) << " ms, logarithmic\n";
+  out << '\n'
+      << folded(concatenated(title, ": predicted (up) against measured (right), ", short_number(low * 1e3),
+                             " to ", short_number(high * 1e3), " ms, logarithmic"),
+                screen_width());
   for (const std::string& line : canvas) out << "  |" << line << '\n';
   out << "  +" << std::string(kColumns, '-') << '\n';
 }

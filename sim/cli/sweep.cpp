@@ -76,7 +76,7 @@ void SweepPrinter::finish() {
   if (how_.of_seeds) {
     out_ << (how_.format == Format::json  ? spread_.as_json().dump(2) + "\n"
              : how_.format == Format::csv ? spread_.csv()
-                                          : spread_.table());
+                                          : spread_.table(how_.typed.width));
   } else if (how_.format == Format::json) {
     out_ << json(summaries_).dump(2) << '\n';
   } else if (how_.format == Format::csv) {
