@@ -79,10 +79,7 @@ void keep_informative(ComparisonTable& table) {
 std::size_t fit_columns(ComparisonTable& table, const TableFit& fit) {
   const auto others = [&] {
     std::size_t width = 2 * (table.header.size() - 1);
-    for (std::size_t c = fit.names; c < table.header.size(); ++c) {
-      const bool is_text = fit.ends_in_text && c + 1 == table.header.size();
-      width += is_text ? std::min(widest_of(table, c), kLeastOfText) : widest_of(table, c);
-    }
+    for (std::size_t c = fit.names; c < table.header.size(); ++c) width += widest_of(table, c);
     return std::min(width, fit.width);
   };
   for (const auto& [title, names] : fit.expendable) {
@@ -107,7 +104,8 @@ std::string fitted_text(ComparisonTable table, const TableFit& fit) {
     names = cut_apart(names, std::max(widths[c], columns_of(table.header[c])));
     for (std::size_t i = 0; i < names.size(); ++i) table.rows[i][c] = names[i];
   }
-  if (fit.ends_in_text) text.align_left(table.header.size() - 1);
+  if (const auto found = std::ranges::find(table.header, fit.text); found != table.header.end())
+    text.align_left(at(found - table.header.begin()));
   for (auto& row : table.rows) text.add(std::move(row));
   return text.text(fit.width);
 }

@@ -42,12 +42,11 @@ struct Expendable {
 inline constexpr Expendable kExpendable[] = {
     {"MFU %", std::string::npos}, {"free GiB", 12}, {"mean delay", 12}, {"delay", 12}};
 
-// How a table fits into a screen. Its first `names` columns are names, its last one is text if
-// `ends_in_text`: these are aligned left.
+// How a table fits into a screen. Its first `names` columns and that with the title `text` are aligned left.
 struct TableFit {
   std::size_t width = 0, names = 1;
   std::span<const Expendable> expendable = kExpendable;
-  bool ends_in_text = false;
+  std::string_view text = {};
 };
 // Drops expendable columns, the first ones first. Returns the columns of the terminal that the names may
 // have.

@@ -160,7 +160,7 @@ std::string alone(const Errors& errors) {
 }
 
 // Columns of a terminal that labels keep.
-constexpr std::size_t kLabel = 16;
+constexpr std::size_t kLabel = 24;
 
 std::string steps_table(const ValidationFigures& figures, std::size_t width) {
   constexpr Expendable kOfSteps[] = {{"worst step", kLabel},
@@ -196,8 +196,11 @@ std::string place_text(const OpPair& op) {
 }
 
 std::string ops_table(const ValidationFigures& figures, std::size_t width) {
-  constexpr Expendable kOfOps[] = {
-      {"mean error", kLabel}, {"mean |error|", kLabel}, {"profile alone", kLabel}, {"count", kLabel}};
+  constexpr Expendable kOfOps[] = {{"where", kLabel},
+                                   {"mean error", kLabel},
+                                   {"mean |error|", kLabel},
+                                   {"profile alone", kLabel},
+                                   {"count", kLabel}};
 
   ComparisonTable table{{"op", "count", "simulated", "measured", "error by time", "profile alone",
                          "mean |error|", "mean error", "worst", "where"},
@@ -209,7 +212,7 @@ std::string ops_table(const ValidationFigures& figures, std::size_t width) {
                           signed_percent(op.errors.mean_abs).substr(1), signed_percent(op.errors.mean),
                           signed_percent(op.errors.worst), place_text(op.worst)});
   drop_without_news(table, "profile alone");
-  return fitted_text(std::move(table), {.width = width, .expendable = kOfOps, .ends_in_text = true});
+  return fitted_text(std::move(table), {.width = width, .expendable = kOfOps, .text = "where"});
 }
 
 std::string micro_batches_table(const ValidationFigures& figures, std::size_t width) {
