@@ -224,8 +224,10 @@ void Sweep::print(std::size_t finished, std::ostream& log) {
     if (!folder_.empty() && finished > 0) printer_.write(folder_);
     printer_.finish();
   }
-  const std::vector<Warning> warnings = printer_.warnings();
-  if (!options_.notes) print_warnings(warnings, options_.wide ? warnings.size() : kWarningsShown, log);
+  std::vector<Warning> warnings = printer_.warnings();
+  if (options_.notes)  // those of cases were printed with their case
+    std::erase_if(warnings, [](const Warning& warning) { return !warning.where.empty(); });
+  print_warnings(warnings, options_.wide ? warnings.size() : kWarningsShown, log);
 }
 
 void Sweep::finish(std::size_t i, const std::string& place, CaseRunner& runner) {

@@ -20,8 +20,8 @@ std::vector<std::string> wrapped(std::span<const std::string> words, std::size_t
 // Prose with longer lines folded at words. What is folded begins after `indent` blanks, if there is room.
 std::string folded(const std::string& prose, std::size_t width, std::size_t indent = 0);
 
-// At most `width` columns of each name. "..." replaces what is cut: the end, and where names that differ would
-// then look equal the part before they differ.
+// At most `width` columns of each name. "..." replaces what is cut: the end, and where names that differ
+// would then look equal the part before they differ.
 std::vector<std::string> cut_apart(std::span<const std::string> names, std::size_t width);
 
 inline constexpr std::size_t kLeastOfText = 24;  // columns that text keeps where it is folded

@@ -112,6 +112,9 @@ class SweepCommand(Case):
             done = run("study", study, "--sweep", sweep)
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertEqual(done.stdout.count("cases run on different numbers of GPUs"), said, done.stdout)
+            for options in ((), ("--wide",), ("--notes",)):
+                of_csv = run("study", study, "--sweep", sweep, "--format", "csv", *options)
+                self.assertEqual(of_csv.stderr.count("cases run on different numbers of GPUs"), said, of_csv.stderr)
 
     def test_the_finding_of_the_page_is_below_the_table(self):
         study = self.write("study.json", dict(STUDY, batch=dict(STUDY["batch"], steps=8)))
