@@ -13,6 +13,7 @@
 #include "sim/report/receipt.h"
 #include "sim/report/study_outputs.h"
 #include "sim/report/study_table.h"
+#include "sim/report/verdict.h"
 #include "sim/report/words/words.h"
 #include "sim/study/check_result.h"
 #include "sim/study/row/details.h"
@@ -28,7 +29,7 @@ SavedRun saved_run(const StudyCase& c, const AskedStudy& asked, const StudyOptio
 
 void print_warnings(const std::vector<Warning>& warnings, std::size_t most, std::ostream& log) {
   const std::size_t shown = std::min(most, warnings.size());
-  for (std::size_t i = 0; i < shown; ++i) log << "warning: " << printable(warnings[i].text) << '\n';
+  for (std::size_t i = 0; i < shown; ++i) log << "warning: " << printable(warnings[i].whole()) << '\n';
   if (shown < warnings.size())
     log << "warning: " << counted(warnings.size() - shown, "more warning") << " (--notes)\n";
 }
@@ -82,18 +83,13 @@ CaseRunner::Checked CaseRunner::with_progress(const StudyCase& c, const std::str
 }
 
 void CaseRunner::print_notes(const StudyCase& c, const StudyResult& result) const {
+  const auto [warnings, others] = noted_of(notes_of(c.study, result), result);
   if (options_.notes) {
     const std::string which = c.name.empty() ? "note: " : "note: " + c.name + ": ";
-    const auto add_notes = [&](const Notes& notes) {
-      for (const Note& note : notes) log_ << which << printable(text_of(note)) << '\n';
-    };
-    add_notes(c.study.notes);
-    add_notes(result.notes);
-    if (result.network_note) add_notes({*result.network_note});
-    for (const PolicyResult& policy : result.policies) add_notes(policy.notes);
+    for (const Warning& warning : warnings) log_ << which << printable(warning.text) << '\n';
+    for (const std::string& note : others) log_ << which << printable(note) << '\n';
   } else if (c.name.empty() && (options_.format != Format::table || options_.wide)) {
-    print_warnings(noted_of(c.study, result).warnings, kWarningsShown,
-                   log_);  // the first output already has them
+    print_warnings(warnings, kWarningsShown, log_);  // the first output already has them
   }
 }
 

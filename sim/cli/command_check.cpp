@@ -13,8 +13,7 @@
 #include "policies/base/files.h"
 #include "policies/base/text.h"
 #include "sim/report/expectation.h"
-#include "sim/report/screen.h"
-#include "sim/report/study_table.h"
+#include "sim/report/text_table.h"
 #include "traces/json_object.h"
 #include "traces/json_text.h"
 
@@ -109,7 +108,7 @@ std::string changes_table(const std::vector<PolicyChange>& changes) {
     table.add({c.label, metric_of(c), value_text(c.expected_value), value_text(c.found_value),
                c.change ? fixed(100 * *c.change, 3) + " %" : "-",
                c.metric == 0 ? interval_of_speedup(c.found) : "-", verdict(c)});
-  return folded(table.text(), screen_width());
+  return table.text(screen_width());
 }
 
 ordered_json number_or_null(const std::optional<double>& value) {

@@ -17,9 +17,8 @@
 #include "sim/execution/launch.h"
 #include "sim/limits/memory_limit.h"
 #include "sim/metrics/metrics.h"
-#include "sim/report/screen.h"
 #include "sim/report/sha256.h"
-#include "sim/report/study_table.h"
+#include "sim/report/text_table.h"
 #include "sim/report/words/words.h"
 #include "sim/study/run_study.h"
 #include "traces/json_text.h"
@@ -167,7 +166,7 @@ int run_doctor_command(Format format, std::string_view version, std::ostream& ou
         {{"what", finding.what}, {"state", kStateNames[finding.state]}, {"found", printable(finding.text)}});
     table.add({finding.what, kStateNames[finding.state], printable(finding.text)});
   }
-  out << (format == Format::json ? list.dump(2) + "\n" : folded(table.text(), screen_width()));
+  out << (format == Format::json ? list.dump(2) + "\n" : table.text(screen_width()));
   return std::ranges::any_of(all, [](const Finding& f) { return f.state == Finding::bad; }) ? 1 : 0;
 }
 

@@ -10,7 +10,7 @@
 #include "policies/policy.h"
 #include "sim/cli/command_list.h"
 #include "sim/report/study_outputs.h"
-#include "sim/report/study_table.h"
+#include "sim/report/text_table.h"
 #include "sim/study/read/study_keys.h"
 #include "sim/study/run_study.h"
 

@@ -30,7 +30,7 @@
 #include "sim/cli/command_profiles.h"
 #include "sim/cli/commands.h"
 #include "sim/framework/framework.h"
-#include "sim/report/study_table.h"
+#include "sim/report/text_table.h"
 #include "sim/report/words/words.h"
 #include "sim/study/models.h"
 #include "sim/study/read/naming.h"

@@ -13,7 +13,7 @@
 #include "profiler/profile/profile.h"
 #include "sim/cli/command_profiles.h"
 #include "sim/framework/framework.h"
-#include "sim/report/screen.h"
+#include "sim/report/text_table.h"
 #include "sim/report/words/words.h"
 #include "sim/schedule/schedule.h"
 #include "sim/study/read/plan_file.h"
@@ -169,7 +169,7 @@ void run_list_command(const std::string& what, Format format, std::ostream& out)
       out << folded(
           concatenated(r.name, std::string(name_width - r.name.size() + 2, ' '), r.kind,
                        std::string(kind_width - r.kind.size() + 2, ' '), r.summary, " [", r.from, "]"),
-          screen_width());
+          screen_width(), name_width + kind_width + 4);
   }
 }
 

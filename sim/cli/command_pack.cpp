@@ -10,7 +10,7 @@
 #include "sim/limits/memory_limit.h"
 #include "sim/metrics/metrics.h"
 #include "sim/report/plan_json.h"
-#include "sim/report/study_table.h"
+#include "sim/report/text_table.h"
 #include "sim/report/words/words.h"
 #include "sim/study/estimate.h"
 #include "sim/study/study_inputs.h"

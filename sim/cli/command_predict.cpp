@@ -10,7 +10,7 @@
 #include "profiler/fit/fitted_table.h"
 #include "profiler/fit/predict.h"
 #include "profiler/profile/profile.h"
-#include "sim/report/study_table.h"
+#include "sim/report/text_table.h"
 
 namespace equipoise {
 

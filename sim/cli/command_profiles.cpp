@@ -11,8 +11,7 @@
 #include "policies/base/index.h"
 #include "policies/base/text.h"
 #include "profiler/fit/group_fit.h"
-#include "sim/report/screen.h"
-#include "sim/report/study_table.h"
+#include "sim/report/text_table.h"
 #include "traces/json_object.h"
 
 namespace equipoise {
@@ -57,31 +56,29 @@ std::string kernels_are(const Profile& profile) {
 }
 
 void print_errors(const Profile& profile, std::ostream& out) {
-  out << formatted("%-38s %-15s | %-25s | %s\n", "", "", "held out", "each shape held out")
-      << formatted("%-38s %-15s | %7s %8s %8s | %7s %8s %8s\n", "table", "group", "samples", "median", "p90",
-                   "samples", "median", "p90");
+  TextTable text({"table", "group", "held out", "median", "p90", "by shape", "median", "p90"});
+  text.align_left(1);
   for (const TableView& view : tables_of(profile)) {
     const json& table = *view.table;
     const auto folds = table.find("cross_validated");
     if (folds == table.end() || folds->empty()) {
       const std::string kind = table.contains("provenance") ? table["provenance"].value("kind", "") : "";
-      out << formatted("%-38s %s\n", view.path.c_str(), kind.c_str());
+      text.add({view.path, kind, "", "", "", "", "", ""});
       continue;
     }
     for (const json& crossed : *folds) {
       const std::string name = crossed.value("group", "");
-      const json* held = group_named(table, "hold_out", name);
-      const json none = {{"samples", 0}};
-      const json& seen = held == nullptr ? none : *held;
-      const auto error = [](const json& errors, const char* which) {
-        return errors.value("samples", 0) > 0 ? percent(errors.value(which, 0.0)) : std::string("-");
-      };
-      out << formatted("%-38s %-15s | %7d %8s %8s | %7d %8s %8s\n", view.path.c_str(), name.c_str(),
-                       seen.value("samples", 0), error(seen, "median").c_str(), error(seen, "p90").c_str(),
-                       crossed.value("samples", 0), error(crossed, "median").c_str(),
-                       error(crossed, "p90").c_str());
+      std::vector<std::string> cells = {view.path, name};
+      for (const json* const errors : {group_named(table, "hold_out", name), &crossed}) {
+        const int samples = errors == nullptr ? 0 : errors->value("samples", 0);
+        cells.push_back(std::to_string(samples));
+        for (const char* const which : {"median", "p90"})
+          cells.push_back(samples > 0 ? percent(errors->value(which, 0.0)) : "-");
+      }
+      text.add(std::move(cells));
     }
   }
+  out << text.text(screen_width()) << "By shape: each shape is held out in its turn.\n";
 }
 
 void print_calibration(const Profile& profile, std::ostream& out) {
@@ -182,9 +179,10 @@ void print_plot(const std::string& title, const json& pairs, std::ostream& out) 
     const int row = kRows - 1 - cell(pair.at(1).get<double>(), kRows);
     canvas[at(row)][at(column)] = 'o';
   }
-  out << "\n"
-      << title << ": predicted (up) against measured (right), " << short_number(low * 1e3) << " to "
-      << short_number(high * 1e3) << " ms, logarithmic\n";
+  out << '\n'
+      << folded(concatenated(title, ": predicted (up) against measured (right), ", short_number(low * 1e3),
+                             " to ", short_number(high * 1e3), " ms, logarithmic"),
+                screen_width());
   for (const std::string& line : canvas) out << "  |" << line << '\n';
   out << "  +" << std::string(kColumns, '-') << '\n';
 }
@@ -213,8 +211,8 @@ void profiles_command(Format format, std::ostream& out) {
     if (format == Format::csv) {
       out << name << ",\"" << device << "\"," << kernels << ",\"" << summary << "\"\n";
     } else {
-      out << folded(formatted("%-12s %-9s  ", name.c_str(), kernels.c_str()) + device + ": " + summary,
-                    screen_width());
+      const std::string begin = formatted("%-12s %-9s  ", name.c_str(), kernels.c_str());
+      out << folded(begin + device + ": " + summary, screen_width(), begin.size());
     }
   }
 }
@@ -226,17 +224,17 @@ void profiles_show_command(const std::string& name, Format format, std::ostream&
     return;
   }
   if (format == Format::csv) throw UserError("--format: profiles show prints table or json, found csv");
-  std::ostringstream text;
+  constexpr std::size_t kIndent = 4;
+  std::ostringstream prose, tables;
   refusing_other_types(profile.origin(), [&] {
-    print_facts(profile, text);
-    print_provenance(profile, text);
-    text << '\n';
-    print_errors(profile, text);
+    print_facts(profile, prose);
+    print_provenance(profile, prose);
+    print_errors(profile, tables);
     for (const TableView& view : tables_of(profile))
       if (view.table->contains("hold_out_pairs"))
-        print_plot(view.path, view.table->at("hold_out_pairs"), text);
+        print_plot(view.path, view.table->at("hold_out_pairs"), tables);
   });
-  out << text.str();
+  out << folded(prose.str(), screen_width(), kIndent) << '\n' << tables.str();
 }
 
 }  // namespace equipoise

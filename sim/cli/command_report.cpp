@@ -6,6 +6,7 @@
 #include "policies/base/error.h"
 #include "policies/base/files.h"
 #include "sim/report/comparison.h"
+#include "sim/report/study_screen.h"
 
 namespace equipoise {
 

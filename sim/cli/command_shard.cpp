@@ -12,7 +12,7 @@
 #include "policies/sharding/sharding.h"
 #include "sim/cost/policy_costs.h"
 #include "sim/limits/memory_limit.h"
-#include "sim/report/study_table.h"
+#include "sim/report/text_table.h"
 #include "sim/study/pack_request.h"
 
 namespace equipoise {

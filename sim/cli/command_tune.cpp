@@ -333,9 +333,9 @@ void say_what_follows(const TuneJob& job, const Places& places, bool asks_what_i
         << (interrupted ? "; Ctrl-C again ends that at once\n" : "\n");
 }
 
-// Writes what the search found, then prints and writes the ranking with what
-// else was asked for. Ctrl-C keeps what has run. If it has already ended the search, a second one ends the
-// program. --resume continues from both.
+// Writes the places of the search, runs them in full with the baseline and the what-ifs, then writes and
+// prints the report. Ctrl-C during these runs keeps the rows that have ended. If Ctrl-C has already ended the
+// search, the next one ends the program. --resume continues after both.
 int report_search(TuneJob& job, const SearchResult& found, const Outputs& outputs, double minutes,
                   bool asks_what_if, std::ostream& out, std::ostream& log) {
   const std::string& folder = outputs.folder;
@@ -394,6 +394,8 @@ static std::vector<std::string> words_of(const TuneOptions& options) {
   add("--max-delay", all_joined(options.max_delay, ",", number));
   if (options.gpus > 0) add("--gpus", std::to_string(options.gpus));
   add("--for", options.target);
+  if (options.jobs != usual.jobs) add("--jobs", std::to_string(options.jobs));
+  if (options.memory.typed) add("--max-memory-GB", number(options.memory.bytes / kBytesPerGB));
   if (options.what_if) words.push_back("--what-if");
   return words;
 }

@@ -21,7 +21,6 @@
 #include "sim/cli/simulation.h"
 #include "sim/execution/launch.h"
 #include "sim/limits/memory_limit.h"
-#include "sim/report/screen.h"
 #include "sim/report/words/words.h"
 #include "sim/study/row/details.h"
 #include "sim/validation/compare_log.h"
@@ -40,16 +39,15 @@ int conclude(const Validation& validation, const ValidateOptions& options, std::
              const std::function<void(const std::filesystem::path&)>& timelines) {
   const ValidationFigures figures = figures_of(validation);
   const std::string document = validation_json(validation, figures).dump(1) + "\n";
-  const std::string text = validation_text(validation, figures);
   if (!options.out.empty()) {
     StagedFolder folder(options.out, "--out");
     write_file_atomically((folder.path() / "validation.json").string(), document);
-    write_file_atomically((folder.path() / "validation.txt").string(), text);
+    write_file_atomically((folder.path() / "validation.txt").string(), validation_text(validation, figures));
     write_file_atomically((folder.path() / "report.html").string(), validation_html(validation, figures));
     timelines(folder.path());
     folder.commit();
   }
-  out << (options.format == Format::json ? document : folded(text, screen_width()));
+  out << (options.format == Format::json ? document : validation_text(validation, figures, screen_width()));
   return figures.passed() || !figures.judged() ? 0 : 1;
 }
 

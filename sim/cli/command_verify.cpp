@@ -12,7 +12,7 @@
 #include "policies/base/text.h"
 #include "sim/report/receipt.h"
 #include "sim/report/saved_result.h"
-#include "sim/report/study_table.h"
+#include "sim/report/text_table.h"
 #include "sim/study/estimate.h"
 #include "sim/study/read/plan_file.h"
 #include "sim/study/run_study.h"
@@ -25,13 +25,14 @@ using nlohmann::json;
 
 void print_checks(const std::vector<Check>& checks, Format format, std::ostream& out) {
   TextTable table({"what", "", "found"});
+  for (const std::size_t left : {1U, 2U}) table.align_left(left);
   for (const Check& check : checks)
     table.add({check.what,
                !check.holds   ? "not looked at"
                : *check.holds ? "holds"
                               : "DIFFERS",
                printable(check.found)});
-  out << (format == Format::json ? checks_json(checks).dump(2) + "\n" : table.text());
+  out << (format == Format::json ? checks_json(checks).dump(2) + "\n" : table.text(screen_width()));
 }
 
 // The receipt, with the parts that `verify` reads checked for presence and type.

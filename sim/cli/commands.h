@@ -32,9 +32,10 @@ double parse_tokens(std::string_view text, std::string_view option);
 // The cores of this machine, at least 1.
 int all_cores();
 
-// Columns that stdout has: COLUMNS, else the terminal's, else `otherwise`.
+// The width of stdout in columns: what COLUMNS says, else that of the terminal, else `otherwise`.
 int terminal_columns(int otherwise);
-// The same for a first output (sim/report/screen.h), which is at most as wide as it is by itself.
+// The width of a first output: that of stdout, but at least kLeastScreenWidth and at most kScreenWidth
+// (sim/report/screen.h).
 std::size_t screen_width();
 
 // Whether to use colours: only on a terminal that has them, and only if NO_COLOR is not set.

@@ -60,11 +60,12 @@ CaseText case_text(const json& node) {
 void SweepPrinter::add(const CaseText& text) {
   if (how_.of_seeds) spread_.add(text.table.name, text.page);
   shown_.push_back(text.shown);
-  if (how_.wide)  // the table has them
-    std::erase_if(shown_.back().noted.warnings, [&](const Warning& warning) {
+  if (how_.prints_table()) {  // which has these
+    std::erase_if(shown_.back().warnings, [&](const Warning& warning) {
       return text.table.reasons.find(warning.text) != std::string::npos;
     });
-  if (how_.wide) table_.add(text.table);
+    table_.add(text.table);
+  }
   if (how_.format == Format::json) summaries_.push_back(text.summary);
   if (csv_.empty()) csv_ = text.csv_header + "\n";
   for (const std::string& line : text.csv) csv_ += line + "\n";
@@ -75,15 +76,16 @@ void SweepPrinter::finish() {
   if (how_.of_seeds) {
     out_ << (how_.format == Format::json  ? spread_.as_json().dump(2) + "\n"
              : how_.format == Format::csv ? spread_.csv()
-                                          : spread_.table());
+                                          : spread_.table(how_.typed.width));
   } else if (how_.format == Format::json) {
     out_ << json(summaries_).dump(2) << '\n';
   } else if (how_.format == Format::csv) {
     out_ << csv_;
   } else if (how_.wide && !table_.empty()) {
-    const auto [headline, more] = page_.finding();
+    const auto [headline, more, faster] = page_.finding();
     out_ << table_.text() << "Found: " << printable(headline) << '.' << (more.empty() ? "" : " ")
          << printable(more) << '\n';
+    if (!faster.empty()) out_ << "Faster: " << printable(faster) << '\n';
   } else if (!shown_.empty()) {
     out_ << sweep_screen(shown_, page_, how_.file, how_.typed);
   }
@@ -91,10 +93,7 @@ void SweepPrinter::finish() {
 
 std::vector<Warning> SweepPrinter::warnings() const {
   if (how_.format == Format::table && !how_.wide && !how_.of_seeds) return {};  // the screen has them
-  std::vector<Warning> warnings = warnings_of_cases(shown_);
-  if (const std::string note = page_.gpus_note(); !note.empty())
-    warnings.insert(warnings.begin(), {"", note, ""});
-  return warnings;
+  return warnings_of_cases(shown_, page_);
 }
 
 void SweepPrinter::write(const std::string& folder) const {
@@ -225,8 +224,10 @@ void Sweep::print(std::size_t finished, std::ostream& log) {
     if (!folder_.empty() && finished > 0) printer_.write(folder_);
     printer_.finish();
   }
-  const std::vector<Warning> warnings = printer_.warnings();
-  if (!options_.notes) print_warnings(warnings, options_.wide ? warnings.size() : kWarningsShown, log);
+  std::vector<Warning> warnings = printer_.warnings();
+  if (options_.notes)  // those of cases were printed with their case
+    std::erase_if(warnings, [](const Warning& warning) { return !warning.where.empty(); });
+  print_warnings(warnings, options_.wide ? warnings.size() : kWarningsShown, log);
 }
 
 void Sweep::finish(std::size_t i, const std::string& place, CaseRunner& runner) {

@@ -48,6 +48,8 @@ class SweepPrinter {
     bool of_seeds = false;  // cases that differ only in their seed are one
     std::string file;       // the study's, for the commands that are proposed; may be empty
     ScreenContext typed;
+
+    [[nodiscard]] bool prints_table() const { return format == Format::table && wide && !of_seeds; }
   };
   SweepPrinter(How how, std::ostream& out) : how_(std::move(how)), out_(out) {}
   void add(const CaseText& text);
@@ -69,7 +71,7 @@ class SweepPrinter {
 };
 
 inline constexpr const char* kSweepJournal = "sweep.journal";  // in --out
-inline constexpr JournalKind kSweepJournalKind = {"equipoise.sweep-journal/4", "equipoise study --sweep",
+inline constexpr JournalKind kSweepJournalKind = {"equipoise.sweep-journal/5", "equipoise study --sweep",
                                                   "sweep", "study, cases, options or files"};
 
 struct SweepJournalText {

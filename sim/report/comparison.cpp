@@ -12,6 +12,7 @@
 #include "sim/report/html_page.h"
 #include "sim/report/screen.h"
 #include "sim/report/standing.h"
+#include "sim/report/study_screen.h"
 #include "sim/report/study_table.h"
 #include "sim/report/verdict.h"
 #include "sim/report/words/note_json.h"
@@ -25,30 +26,18 @@ using nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
 std::string saved_table(const SavedResult& saved) {
-  const ComparisonTable comparison = comparison_of(saved.result);
+  const StudyResult& result = saved.result;
+  const ComparisonTable comparison = comparison_of(result);
   TextTable table(comparison.header);
-  if (!all_ok(saved.result)) table.align_left(1);
+  if (!all_ok(result)) table.align_left(1);
   for (const std::vector<std::string>& row : comparison.rows) table.add(row);
   std::string text = printable(saved.study) + "\n" + table.text();
-  const bool has_steps =
-      std::ranges::any_of(saved.result.policies, [](const auto& r) { return !r.steps.empty(); });
-  if (has_steps) text += "Fastest: " + printable(text_of(fastest_line(saved.result))) + "\n";
-  for (const Note& note : saved.result.notes) text += "note: " + printable(text_of(note)) + "\n";
+  if (const std::optional<Note> found = finding_of(saved))
+    text += "Fastest: " + printable(text_of(*found)) + "\n";
+  const auto [warnings, others] = noted_of(result.notes, result);
+  for (const Warning& warning : warnings) text += "warning: " + printable(warning.text) + "\n";
+  for (const std::string& note : others) text += "note: " + printable(note) + "\n";
   return text;
-}
-
-std::string saved_screen(const SavedResult& saved, std::size_t width) {
-  ComparisonTable table{screen_header(), {}};
-  for (const PolicyResult& row : saved.result.policies) table.rows.push_back(screen_cells(row));
-  keep_informative(table);
-  LabelledLines below(width);
-  if (std::ranges::any_of(saved.result.policies, [](const auto& row) { return !row.steps.empty(); }))
-    below.add("Fastest", text_of(fastest_line(saved.result)), 3);
-  const Notes& notes = saved.result.notes;
-  for (std::size_t i = 0; i < std::min(kWarningsShown, notes.size()); ++i)
-    add_warning(below, {notes[i].kind, text_of(notes[i]), advice_of(notes[i])});
-  return clipped(printable(saved.study), width) + "\n" +
-         fitted_text(std::move(table), 1, width, kExpendable) + below.text();
 }
 
 std::string saved_csv(const SavedResult& saved) {
@@ -131,8 +120,10 @@ std::map<std::string, std::string> settings_of(const json& summary, const json& 
     if (std::none_of(other["policies"].begin(), other["policies"].end(), is_shared)) continue;
     for (const char* key : {"policy", "shard"}) flatten(policy.value(key, json()), row + key, leaves);
     const json provenance = policy.value("provenance", json::object());
-    for (const char* key : {"profile", "framework", "kernels", "slowdowns", "derived"})
+    for (const char* key : {"profile", "framework", "kernels", "slowdowns"})
       flatten(provenance.value(key, json()), row + key, leaves);
+    const json derived = provenance.value("derived", json());  // sizes that follow from the settings
+    for (const auto& [key, value] : derived.items()) flatten(value, "derived for " + row + key, leaves);
   }
   return leaves;
 }
@@ -305,18 +296,23 @@ std::string ratio_note(const SavedResult& before, const SavedResult& after, cons
 
 std::string comparison_text(const SavedResult& before, const SavedResult& after, const SavedComparison& found,
                             std::size_t width) {
-  constexpr std::string_view kExpendableOfPairs[] = {"pack ms", "speed-up", "delay", "step s",
-                                                     "mem. free GiB"};
+  constexpr Expendable kExpendableOfPairs[] = {{"pack ms", std::string::npos},
+                                               {"speed-up", std::string::npos},
+                                               {"delay", std::string::npos},
+                                               {"step s", std::string::npos},
+                                               {"mem. free GiB", std::string::npos},
+                                               {"prediction (90 %)", 12},
+                                               {"tokens/s/GPU", 12}};
   ComparisonTable table{header_of_pairs(), {}};
   for (const RowChange& row : found.rows) table.rows.push_back(cells_of(row));
-  std::string text = titles(before, after) + "\n";
-  text += fitted_text(std::move(table), 1, width, kExpendableOfPairs);
-  text += printable(found.verdict) + ".\n";
+  std::string text = folded(titles(before, after), width);
+  text += fitted_text(std::move(table), {.width = width, .expendable = kExpendableOfPairs});
+  text += folded(printable(found.verdict) + '.', width);
   TextTable settings({"what differs", "first", "second"});
   for (const std::size_t left : {1U, 2U}) settings.align_left(left);
   for (const Difference& d : found.differences) settings.add({d.key, d.before, d.after});
-  text += found.differences.empty() ? "Their settings do not differ.\n" : settings.text();
-  return folded(text + "(" + ratio_note(before, after, found) + ")\n", width);
+  text += found.differences.empty() ? "Their settings do not differ.\n" : settings.text(width);
+  return text + folded("(" + ratio_note(before, after, found) + ")", width);
 }
 
 ordered_json comparison_json(const SavedResult& before, const SavedResult& after,

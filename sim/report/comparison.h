@@ -15,9 +15,8 @@
 
 namespace equipoise {
 
-std::string saved_table(const SavedResult& saved);  // all columns
-// The first output of a saved result: its table, what is fastest, and warnings (screen.h).
-std::string saved_screen(const SavedResult& saved, std::size_t width);
+// All columns and notes (study_screen.h has the first output).
+std::string saved_table(const SavedResult& saved);
 std::string saved_csv(const SavedResult& saved);
 // The page of a saved result, with this program's scripts. Throws UserError without report.html, the only
 // file with its ops.

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <utility>
+#include <numeric>
 
 #include "policies/base/index.h"
 #include "policies/base/text.h"
@@ -20,41 +20,6 @@ constexpr ScreenColumn kScreenColumns[] = {
     {"mem. free GiB", "free GiB"},    {"delay (steady, max)", "mean delay"},  {"runs in", "runs in"}};
 
 constexpr std::size_t kColumnsOfWarning = 40;  // of what it says, which stay
-
-constexpr std::size_t kLeastOfLast = 24;  // columns of a table's last column where that is folded
-
-// Words in lines of at most `width` columns. `more` ends each line but the last.
-std::vector<std::string> wrapped(std::span<const std::string> words, std::size_t width,
-                                 const std::string& more = "") {
-  std::vector<std::string> lines(1);
-  for (const std::string& word : words) {
-    std::string& line = lines.back();
-    if (line.empty() || columns_of(line) + 1 + columns_of(word) + more.size() <= width) {
-      line += (line.empty() ? "" : " ") + word;
-    } else {
-      line += more;
-      lines.push_back(word);
-    }
-  }
-  return lines;
-}
-
-// A number stays on the line of its "%".
-std::vector<std::string> words_of(const std::string& text, std::size_t width) {
-  std::vector<std::string> words;
-  for (std::size_t begin = 0; begin < text.size();) {
-    std::size_t end = std::min(text.find(' ', begin), text.size());
-    if (text.compare(end, 2, " %") == 0) end = std::min(text.find(' ', end + 1), text.size());
-    words.push_back(clipped(text.substr(begin, end - begin), width));
-    begin = end + 1;
-  }
-  return words;
-}
-
-std::vector<std::string> joined_words(std::vector<std::string> words, const std::vector<std::string>& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
 
 // Removes what follows the last comma, colon or opening bracket; the last word where there is none.
 void drop_clause(std::vector<std::string>& words) {
@@ -100,72 +65,49 @@ void drop_column(ComparisonTable& table, std::string_view title) {
   for (auto& row : table.rows) row.erase(row.begin() + place);
 }
 
+void drop_without_news(ComparisonTable& table, std::string_view title, std::string_view nothing) {
+  const std::size_t place = at(std::ranges::find(table.header, title) - table.header.begin());
+  const auto is_news = [&](const auto& row) { return row[place] != "-" && row[place] != nothing; };
+  if (place < table.header.size() && std::ranges::none_of(table.rows, is_news)) drop_column(table, title);
+}
+
 void keep_informative(ComparisonTable& table) {
-  for (const auto& [title, nothing] : {std::pair("runs in", "yes"),
-                                       {"mean delay", "0.00"},
-                                       {"GPUs", ""},
-                                       {"noise +-", "-"},
-                                       {"profile alone", "-"}}) {
-    const auto found = std::ranges::find(table.header, title);
-    if (found == table.header.end()) continue;
-    const std::size_t place = at(found - table.header.begin());
-    const std::string same = *nothing == '\0' && !table.rows.empty() ? table.rows.front()[place] : nothing;
-    if (std::ranges::all_of(table.rows,
-                            [&](const auto& row) { return row[place] == "-" || row[place] == same; }))
-      drop_column(table, title);
-  }
+  drop_without_news(table, "runs in", "yes");
+  drop_without_news(table, "mean delay", "0.00");
 }
 
-std::size_t width_from(const ComparisonTable& table, std::size_t first) {
-  std::size_t width = 0;
-  for (std::size_t c = first; c < table.header.size(); ++c) width += 2 + widest_of(table, c);
-  return width;
+std::size_t fit_columns(ComparisonTable& table, const TableFit& fit) {
+  const auto others = [&] {
+    std::size_t width = 2 * (table.header.size() - 1);
+    for (std::size_t c = fit.names; c < table.header.size(); ++c) width += widest_of(table, c);
+    return std::min(width, fit.width);
+  };
+  for (const auto& [title, names] : fit.expendable) {
+    std::size_t needed = 0;
+    for (std::size_t c = 0; c < fit.names; ++c) needed += std::min(widest_of(table, c), names);
+    if (others() + needed > fit.width) drop_column(table, title);
+  }
+  return fit.width - others();
 }
 
-std::string fitted_text(ComparisonTable table, std::size_t names, std::size_t width,
-                        std::span<const std::string_view> expendable) {
-  for (const std::string_view title : expendable)
-    if (width_from(table, 0) - 2 > width) drop_column(table, title);
-  for (std::size_t whole = width_from(table, 0) - 2; whole > width; whole = width_from(table, 0) - 2) {
-    std::size_t longest = 0;
-    for (std::size_t c = 1; c < names; ++c)
-      if (widest_of(table, c) > widest_of(table, longest)) longest = c;
-    const std::size_t had = widest_of(table, longest), room = had - std::min(had, whole - width);
-    for (auto& row : table.rows) row[longest] = clipped(printable(row[longest]), room);
-    if (widest_of(table, longest) == had) break;  // the other columns alone are wider
-  }
+std::string fitted_text(ComparisonTable table, const TableFit& fit) {
+  const std::size_t room = fit_columns(table, fit);
+  std::vector<std::size_t> widths;
+  for (std::size_t c = 0; c < fit.names; ++c) widths.push_back(widest_of(table, c));
+  while (std::reduce(widths.begin(), widths.end()) > room && std::ranges::max(widths) > 0)
+    --*std::ranges::max_element(widths);
   TextTable text(table.header);
-  for (std::size_t c = 1; c < names; ++c) text.align_left(c);
+  for (std::size_t c = 0; c < fit.names; ++c) {
+    text.align_left(c);
+    std::vector<std::string> names;
+    for (const auto& row : table.rows) names.push_back(printable(row[c]));
+    names = cut_apart(names, std::max(widths[c], columns_of(table.header[c])));
+    for (std::size_t i = 0; i < names.size(); ++i) table.rows[i][c] = names[i];
+  }
+  if (const auto found = std::ranges::find(table.header, fit.text); found != table.header.end())
+    text.align_left(at(found - table.header.begin()));
   for (auto& row : table.rows) text.add(std::move(row));
-  return text.text();
-}
-
-std::string folded(const std::string& text, std::size_t width) {
-  std::string all;
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = std::min(text.find('\n', begin), text.size());
-    const std::string line = text.substr(begin, end - begin);
-    begin = end + 1;
-    const std::size_t gap = line.rfind("  "), last = gap == std::string::npos ? 0 : gap + 2;
-    const std::size_t indent = columns_of(line.substr(0, last)) + kLeastOfLast <= width ? last : 0;
-    const std::vector<std::string> lines =
-        columns_of(line) <= width ? std::vector<std::string>{line.substr(indent)}
-                                  : wrapped(words_of(line.substr(indent), width - indent), width - indent);
-    for (std::size_t i = 0; i < lines.size(); ++i)
-      all += (i == 0 ? line.substr(0, indent) : std::string(indent, ' ')) + lines[i] + '\n';
-  }
-  return all;
-}
-
-std::string clipped(const std::string& text, std::size_t width) {
-  if (columns_of(text) <= width) return text;
-  std::string kept;
-  for (std::size_t i = 0; i < text.size() && columns_of(kept) + 3 < width; ++i) {
-    kept += text[i];
-    while (i + 1 < text.size() && (static_cast<unsigned char>(text[i + 1]) & 0xC0U) == 0x80U)
-      kept += text[++i];
-  }
-  return kept + "...";
+  return text.text(fit.width);
 }
 
 std::string word_of_shell(const std::string& text) {
@@ -179,20 +121,42 @@ std::string word_of_shell(const std::string& text) {
   return quoted + "'";
 }
 
-void LabelledLines::add(std::string_view label, std::string text, std::size_t least,
-                        const std::string& advice) {
-  text.resize(text.size() - advice.size());
-  Part part{std::string(label),
-            words_of(printable(text), columns_),
-            words_of(printable(advice), columns_),
-            {},
-            least};
-  part.lines = wrapped(joined_words(part.words, part.advice), columns_);
+Note page_in(const std::string& out) {
+  if (out.empty()) return {"report_by_out", "", {}};
+  return {"report_at", "", {{"file", (std::filesystem::path(out) / "report.html").string()}}};
+}
+
+std::string Warning::whole() const {
+  return (where.empty() ? "" : where + ": ") + text;
+}
+
+void LabelledLines::add(std::string_view label, const std::string& text, std::size_t least) {
+  Part part{std::string(label), {}, words_of(printable(text), columns_), {}, {}, least};
+  part.lines = lines_of(part, "");
   parts_.push_back(std::move(part));
 }
 
+void LabelledLines::add(const Warning& warning) {
+  const auto& [kind, text, advice, where] = warning;
+  Part part{"Warning",
+            words_of(printable(where.empty() ? "" : where + ":"), columns_),
+            words_of(printable(text.substr(0, text.size() - advice.size())), columns_),
+            words_of(printable(advice), columns_),
+            {},
+            1 + (columns_of(where) + kColumnsOfWarning + columns_of(advice)) / columns_};
+  part.lines = lines_of(part, "");
+  parts_.push_back(std::move(part));
+}
+
+void LabelledLines::add_report(Note where, const std::string& option, std::size_t notes) {
+  Notes more;
+  if (notes > 0) more.push_back({"more_notes", "", {{"option", option}, {"notes", notes}}});
+  where.numbers.insert_or_assign("more", more);
+  add("Report", text_of(where), 1);
+}
+
 void LabelledLines::add_command(std::string_view label, std::span<const std::string> words) {
-  parts_.push_back({std::string(label), {}, {}, wrapped(words, columns_, " \\"), words.size()});
+  parts_.push_back({std::string(label), {}, {}, {}, wrapped(words, columns_, " \\"), words.size()});
 }
 
 bool LabelledLines::cut_to(std::size_t room) {
@@ -218,29 +182,20 @@ std::size_t LabelledLines::size() const {
   return lines;
 }
 
+std::vector<std::string> LabelledLines::lines_of(const Part& part, std::string_view cut) const {
+  std::vector<std::string> words = part.where;
+  words.insert(words.end(), part.words.begin(), part.words.end());
+  if (!cut.empty()) words.emplace_back(cut);
+  words.insert(words.end(), part.advice.begin(), part.advice.end());
+  return wrapped(words, columns_);
+}
+
 // Before words that say what to do the text ends with a clause: a half one would be read on into them.
 void LabelledLines::cut(Part& part, std::size_t lines) const {
   while (part.lines.size() > lines && !part.words.empty()) {
     part.advice.empty() ? part.words.pop_back() : drop_clause(part.words);
-    std::vector<std::string> shown = part.words;
-    shown.emplace_back(part.advice.empty() ? "..." : "...;");
-    part.lines = wrapped(joined_words(shown, part.advice), columns_);
+    part.lines = lines_of(part, part.advice.empty() ? "..." : "...;");
   }
-}
-
-void add_warning(LabelledLines& lines, const Warning& warning) {
-  lines.add("Warning", warning.text, 1 + (kColumnsOfWarning + columns_of(warning.advice)) / lines.columns(),
-            warning.advice);
-}
-
-void add_report(LabelledLines& lines, const std::string& out, std::size_t notes) {
-  Notes more;
-  if (notes > 0) more.push_back({"more_notes", "", {{"notes", notes}}});
-  const std::string page = (std::filesystem::path(out) / "report.html").string();
-  lines.add("Report",
-            text_of(out.empty() ? Note{"report_by_out", "", {{"more", more}}}
-                                : Note{"report_at", "", {{"file", page}, {"more", more}}}),
-            1);
 }
 
 }  // namespace equipoise

@@ -5,7 +5,7 @@
 //   ComparisonTable table{screen_header(), {}};
 //   for (const PolicyResult& row : rows) table.rows.push_back(screen_cells(row));
 //   keep_informative(table);
-//   out << fitted_text(std::move(table), /*names=*/1, width);
+//   out << fitted_text(std::move(table), {.width = width});
 #pragma once
 
 #include <cstddef>
@@ -27,35 +27,61 @@ std::vector<std::string> screen_cells(const PolicyResult& row);
 // Whether the user ended the study before the row had ended.
 bool is_interrupted(const PolicyResult& row);
 
-// Removes columns that tell nothing: no row delays tokens, all run in the framework or on as many GPUs, no
-// noise was measured.
-void keep_informative(ComparisonTable& table);
 void drop_column(ComparisonTable& table, std::string_view title);
-// The columns of the terminal that all cells from column `first` on take.
-std::size_t width_from(const ComparisonTable& table, std::size_t first);
-// The table as text. Its first `names` columns are aligned left. Where it has no room the expendable columns
-// go, one after the other, and then the names are clipped.
-std::string fitted_text(ComparisonTable table, std::size_t names, std::size_t width,
-                        std::span<const std::string_view> expendable = {});
+// Removes the column, if the table has it and each of its cells is "-" or `nothing`.
+void drop_without_news(ComparisonTable& table, std::string_view title, std::string_view nothing = "-");
+// Removes columns of screen_header() that tell nothing: no row delays tokens, or all run in the framework.
+void keep_informative(ComparisonTable& table);
 
-inline constexpr std::string_view kExpendable[] = {"MFU %"};  // where labels are long
-// The text with longer lines folded at words. The rest of a line begins where its last column does, which two
-// spaces precede.
-std::string folded(const std::string& text, std::size_t width);
-// At most so many columns of the terminal; "..." replaces what is cut.
-std::string clipped(const std::string& text, std::size_t width);
+// A column that goes where the names have fewer columns of the terminal than they need, and than `names`
+// each.
+struct Expendable {
+  std::string_view title;
+  std::size_t names;
+};
+inline constexpr Expendable kExpendable[] = {
+    {"MFU %", std::string::npos}, {"free GiB", 12}, {"mean delay", 12}, {"delay", 12}};
+
+// How a table fits into a screen. Its first `names` columns and that with the title `text` are aligned left.
+struct TableFit {
+  std::size_t width = 0, names = 1;
+  std::span<const Expendable> expendable = kExpendable;
+  std::string_view text = {};
+};
+// Drops expendable columns, the first ones first. Returns the columns of the terminal that the names may
+// have.
+std::size_t fit_columns(ComparisonTable& table, const TableFit& fit);
+// The table as text. Where it has no room, expendable columns go, then names are cut (cut_apart).
+std::string fitted_text(ComparisonTable table, const TableFit& fit);
+
 // Quotes a word for a shell, unless no letter in it is special.
 std::string word_of_shell(const std::string& text);
 
+// A note on rows or on their comparison that may change a decision.
+struct Warning {
+  std::string kind;  // the note's kind; of a row that did not run its status and label
+  std::string text;
+  std::string advice;      // the end of the text that says what to do; may be empty
+  std::string where = {};  // the cases of a sweep that have it
+
+  [[nodiscard]] std::string whole() const;
+};
+
+// The page that is written into the folder of --out, or, without one, how to get it.
+Note page_in(const std::string& out);
+
 // The lines below a table, each part with its label. A part may be cut to a number of lines where the screen
-// has no room for all; the end of it that says what to do is never cut.
+// has no room for all; what it is about, and the end of it that says what to do, are never cut.
 class LabelledLines {
  public:
   explicit LabelledLines(std::size_t width) : columns_(width - kLabelWidth) {}
 
   [[nodiscard]] std::size_t columns() const { return columns_; }  // after the label
 
-  void add(std::string_view label, std::string text, std::size_t least, const std::string& advice = "");
+  void add(std::string_view label, const std::string& text, std::size_t least);
+  void add(const Warning& warning);
+  // Where more is, and how many more notes `option` has. `where` is a note that takes these.
+  void add_report(Note where, const std::string& option, std::size_t notes);
   // A command is never cut, and may be pasted into a shell as it is.
   void add_command(std::string_view label, std::span<const std::string> words);
 
@@ -70,25 +96,16 @@ class LabelledLines {
 
   struct Part {
     std::string label;
-    std::vector<std::string> words, advice;
+    std::vector<std::string> where, words, advice;
     std::vector<std::string> lines;
     std::size_t least;  // lines that are never cut
   };
 
   void cut(Part& part, std::size_t lines) const;
+  [[nodiscard]] std::vector<std::string> lines_of(const Part& part, std::string_view cut) const;
 
   std::size_t columns_;
   std::vector<Part> parts_;
 };
-
-// A note on rows or on their comparison that may change a decision.
-struct Warning {
-  std::string kind;  // the note's kind; of a row that did not run its status and label
-  std::string text;
-  std::string advice;  // the end of the text that says what to do; may be empty
-};
-void add_warning(LabelledLines& lines, const Warning& warning);
-// Where the page is, or how to get one (`out` is empty then), and how many notes there are besides.
-void add_report(LabelledLines& lines, const std::string& out, std::size_t notes);
 
 }  // namespace equipoise

@@ -6,7 +6,7 @@
 
 #include "policies/base/csv.h"
 #include "policies/base/text.h"
-#include "sim/report/study_table.h"
+#include "sim/report/text_table.h"
 
 namespace equipoise {
 
@@ -73,7 +73,7 @@ void SeedSpread::add(const std::string& of_case_and_seed, const json& one) {
   }
 }
 
-std::string SeedSpread::table() const {
+std::string SeedSpread::table(std::size_t width) const {
   const auto any = [&](const auto& has) { return std::ranges::any_of(rows_, has); };
   const bool named = any([](const Row& row) { return !row.name.empty(); });
   const bool gpus = any([&](const Row& row) { return row.gpus != rows_.front().gpus; });
@@ -94,9 +94,9 @@ std::string SeedSpread::table() const {
       below += (named ? row.name + ": " : "") + row.label + " runs with " + std::to_string(row.ran) + " of " +
                counted(seeds, "seed") + ": " + row.reason + "\n";
   }
-  return study_ + ": " + counted(seeds, "seed") +
-         " of the trace, the mean (lowest to highest), speed-ups over " + baseline_ + "\n" + table.text() +
-         below;
+  const std::string head = study_ + ": " + counted(seeds, "seed") +
+                           " of the trace, the mean (lowest to highest), speed-ups over " + baseline_;
+  return folded(printable(head), width) + table.text(width) + folded(below, width);
 }
 
 std::string SeedSpread::csv() const {

@@ -2,6 +2,7 @@
 // that differ only in trace.seed become one case (`study --seeds`).
 #pragma once
 
+#include <cstddef>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -15,7 +16,7 @@ class SeedSpread {
   // `of_case_and_seed` is the case's name, "key=a trace.seed=1"; `one` has the data of case_of_page.
   void add(const std::string& of_case_and_seed, const nlohmann::json& one);
   // A line per row, and below them the reasons of rows that did not run with every seed.
-  [[nodiscard]] std::string table() const;
+  [[nodiscard]] std::string table(std::size_t width) const;
   [[nodiscard]] std::string csv() const;
   [[nodiscard]] nlohmann::json as_json() const;
 

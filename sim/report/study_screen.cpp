@@ -1,6 +1,7 @@
 #include "sim/report/study_screen.h"
 
 #include <algorithm>
+#include <functional>
 #include <tuple>
 #include <utility>
 
@@ -71,20 +72,21 @@ std::string chosen_text(const PolicyResult& row) {
   return chosen.empty() ? "" : " (" + joined(chosen) + ")";
 }
 
-// A narrow screen has room for labels rather than for MFU.
 std::string table_text(const StudyResult& result, std::size_t width) {
   ComparisonTable table{screen_header(), {}};
   for (const PolicyResult& row : result.policies) table.rows.push_back(screen_cells(row));
   keep_informative(table);
-  if (width < kScreenWidth && width_from(table, 0) - 2 > width) drop_column(table, "MFU %");
-  const std::size_t others = width_from(table, 1);
+  // A screen of full width has room for MFU with any label.
+  const TableFit fit{.width = width,
+                     .expendable = std::span(kExpendable).subspan(width < kScreenWidth ? 0 : 1)};
+  const std::size_t room = fit_columns(table, fit);
   for (std::size_t i = 0; i < table.rows.size(); ++i) {
     const PolicyResult& row = result.policies[i];
     const std::string chosen = table.rows[i].front() + (row.simulated() ? chosen_text(row) : "");
-    if (columns_of(printable(chosen)) + others <= width)  // else the notes alone have it
+    if (columns_of(printable(chosen)) <= room)  // else the notes alone have it
       table.rows[i].front() = chosen;
   }
-  return fitted_text(std::move(table), 1, width);
+  return fitted_text(std::move(table), fit);
 }
 
 // "TP 2, CP 8, PP 4 x 2, DP 1", with EP where there are experts; `all`: axes of degree 1, too.
@@ -103,7 +105,7 @@ std::string axes_of(const Layout& l, bool all) {
 
 std::string head_of(const Study& study, const StudyResult& result, std::size_t width) {
   const std::string full = all_joined(head_parts(study, result, true), ", ");
-  return full.size() <= width ? full : clipped(all_joined(head_parts(study, result, false), ", "), width);
+  return full.size() <= width ? full : all_joined(head_parts(study, result, false), ", ");
 }
 
 using Command = std::vector<std::string>;  // words of a shell
@@ -155,28 +157,40 @@ std::string advice_of_reasons(const PolicyResult& row) {
   return reason_text(Notes(reasons.begin() + 1, reasons.end()));
 }
 
-// As many warnings as have room with what to do about them, and one at least.
-constexpr std::size_t kLeastWarnings = 1;
+// What is above and below the table.
+struct ScreenParts {
+  std::string head;
+  std::vector<VerdictLine> found;
+  bool is_job = false;  // whether its cost is that of a job
+  Noted noted;
+  std::function<void(LabelledLines&, std::size_t)> add_last;  // takes how many notes are not shown
+};
 
-LabelledLines lines_below(const Study& study, const StudyResult& result, const ScreenContext& typed,
-                          const Noted& noted, std::size_t shown) {
-  LabelledLines below(typed.width);
-  for (const auto& [word, says] : verdict_of(study, result))
-    below.add(word, text_of(says),
-              word == "Fastest"                             ? 3
-              : word == "Cost" && result.tokens_of_job <= 0 ? 1
-                                                            : 2);
-  for (const Warning& warning : std::span(noted.warnings).first(shown)) add_warning(below, warning);
-  add_report(below, typed.out, noted.warnings.size() - shown + noted.others);
-  std::string_view word = "Next";
-  for (const Command& command : next_of(study, result, typed))
-    below.add_command(std::exchange(word, ""), command);
+LabelledLines lines_below(const ScreenParts& parts, std::size_t width, std::size_t shown) {
+  LabelledLines below(width);
+  for (const auto& [word, says] : parts.found)
+    below.add(word, text_of(says), word == "Fastest" ? 3 : word == "Cost" && !parts.is_job ? 1 : 2);
+  const auto& [warnings, others] = parts.noted;
+  for (const Warning& warning : std::span(warnings).first(shown)) below.add(warning);
+  parts.add_last(below, warnings.size() - shown + others.size());
   return below;
+}
+
+// It has as many warnings as have room with what to do about them, and one at least.
+std::string screen_of(const ScreenParts& parts, const StudyResult& result, std::size_t width) {
+  constexpr std::size_t kLeastWarnings = 1;
+  const std::string above = folded(parts.head, width) + table_text(result, width);
+  const auto lines = static_cast<std::size_t>(std::ranges::count(above, '\n'));
+  const std::size_t room = std::max(kScreenLines, lines + 13) * kScreenWidth / width - lines;
+  std::size_t shown = std::min(kWarningsShown, parts.noted.warnings.size());
+  LabelledLines below = lines_below(parts, width, shown);
+  while (!below.cut_to(room) && shown > kLeastWarnings) below = lines_below(parts, width, --shown);
+  return above + below.text();
 }
 
 }  // namespace
 
-Noted noted_of(const Study& study, const StudyResult& result) {
+Noted noted_of(Notes notes, const StudyResult& result) {
   Noted noted;
   std::size_t unfinished = 0;
   for (const PolicyResult& row : result.policies)
@@ -190,7 +204,6 @@ Noted noted_of(const Study& study, const StudyResult& result) {
         "incomplete", "", {{"ended", result.policies.size() - unfinished}, {"rows", result.policies.size()}}};
     noted.warnings.insert(noted.warnings.begin(), {incomplete.kind, text_of(incomplete), ""});
   }
-  Notes notes = notes_of(study, result);
   for (const PolicyResult& row : result.policies)
     notes.insert(notes.end(), row.notes.begin(), row.notes.end());
   const auto importance = [](const Note& note) {
@@ -201,7 +214,7 @@ Noted noted_of(const Study& study, const StudyResult& result) {
     if (importance(note) < std::ssize(kWarnings))
       noted.warnings.push_back({note.kind, text_of(note), advice_of(note)});
     else
-      ++noted.others;
+      noted.others.push_back(text_of(note));
   }
   return noted;
 }
@@ -220,15 +233,36 @@ std::vector<std::string> head_parts(const Study& study, const StudyResult& resul
 }
 
 std::string study_screen(const Study& study, const StudyResult& result, const ScreenContext& typed) {
-  const std::string above = head_of(study, result, typed.width) + '\n' + table_text(result, typed.width);
-  const auto lines = static_cast<std::size_t>(std::ranges::count(above, '\n'));
-  const std::size_t room = std::max(kScreenLines, lines + 13) * kScreenWidth / typed.width - lines;
-  const Noted noted = noted_of(study, result);
-  std::size_t shown = std::min(kWarningsShown, noted.warnings.size());
-  LabelledLines below = lines_below(study, result, typed, noted, shown);
-  while (!below.cut_to(room) && shown > kLeastWarnings)
-    below = lines_below(study, result, typed, noted, --shown);
-  return above + below.text();
+  const auto add_last = [&](LabelledLines& below, std::size_t notes) {
+    if (!typed.is_program) return below.add_report({"report_by_frame", "", {}}, "notes", notes);
+    below.add_report(page_in(typed.out), "--notes", notes);
+    std::string_view word = "Next";
+    for (const Command& command : next_of(study, result, typed))
+      below.add_command(std::exchange(word, ""), command);
+  };
+  return screen_of({head_of(study, result, typed.width), verdict_of(study, result), result.tokens_of_job > 0,
+                    noted_of(notes_of(study, result), result), add_last},
+                   result, typed.width);
+}
+
+std::optional<Note> finding_of(const SavedResult& saved) {
+  const StudyResult& result = saved.result;
+  if (standing_of(result).first != nullptr &&
+      std::ranges::all_of(result.policies, [](const PolicyResult& row) { return row.steps.empty(); }))
+    return {};
+  return fastest_line(result);
+}
+
+std::string saved_screen(const SavedResult& saved, std::size_t width) {
+  const StudyResult& result = saved.result;
+  std::vector<VerdictLine> found;
+  if (const std::optional<Note> fastest = finding_of(saved)) found.push_back({"Fastest", *fastest});
+  const auto add_last = [](LabelledLines& below, std::size_t notes) {
+    below.add_report({"report_by_wide", "", {}}, "--wide", notes);
+  };
+  return screen_of(
+      {printable(saved.study), std::move(found), false, noted_of(result.notes, result), add_last}, result,
+      width);
 }
 
 }  // namespace equipoise

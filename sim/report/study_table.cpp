@@ -15,26 +15,7 @@ namespace equipoise {
 
 using nlohmann::json;
 
-std::size_t columns_of(std::string_view text) {
-  return static_cast<std::size_t>(std::count_if(
-      text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
-}
-
 namespace {
-
-void append_row(const std::vector<std::string>& row, const std::vector<std::size_t>& widths,
-                const std::vector<std::size_t>& left_columns, std::string& out) {
-  for (std::size_t i = 0; i < row.size(); ++i) {
-    const std::size_t pad = widths[i] - columns_of(row[i]);
-    const bool left = std::find(left_columns.begin(), left_columns.end(), i) != left_columns.end();
-    if (i > 0) out.append(2, ' ');
-    if (!left) out.append(pad, ' ');
-    out += row[i];
-    if (left) out.append(pad, ' ');
-  }
-  while (!out.empty() && out.back() == ' ') out.pop_back();
-  out += '\n';
-}
 
 std::optional<double> seconds_per_token(const Metrics& m) {
   if (m.seconds <= 0 || m.tokens <= 0) return {};
@@ -97,22 +78,6 @@ TextTable text_table(const ComparisonTable& comparison) {
 }
 
 }  // namespace
-
-void TextTable::add(std::vector<std::string> row) {
-  for (std::string& cell : row) cell = printable(cell);
-  rows_.push_back(std::move(row));
-}
-
-std::string TextTable::text() const {
-  std::vector<std::size_t> widths;
-  for (const std::string& cell : header_) widths.push_back(columns_of(cell));
-  for (const auto& row : rows_)
-    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], columns_of(row[i]));
-  std::string out;
-  append_row(header_, widths, left_, out);
-  for (const auto& row : rows_) append_row(row, widths, left_, out);
-  return out;
-}
 
 std::string reason_line(const PolicyResult& row) {
   constexpr const char* kHow[] = {"runs", "is out of memory", "cannot place a document", "is refused"};

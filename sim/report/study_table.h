@@ -1,34 +1,15 @@
-// Results as plain text: tables, and those of a study (its comparison, a paper's figures next to ours, the
-// one table of a sweep).
+// The tables of a study as plain text: its comparison, a paper's figures next to ours, the one table of a
+// sweep.
 #pragma once
 
-#include <cstddef>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "sim/report/text_table.h"
 #include "sim/study/study_result.h"
 
 namespace equipoise {
-
-// Columns in a terminal: one per code point, since labels may hold more than ASCII.
-std::size_t columns_of(std::string_view text);
-
-// A header and rows, with numbers aligned right and names left.
-class TextTable {
- public:
-  explicit TextTable(std::vector<std::string> header) : header_(std::move(header)) {}
-  // Escapes control characters in names, since the table goes to a terminal.
-  void add(std::vector<std::string> row);
-  void align_left(std::size_t column) { left_.push_back(column); }
-  // The first column and those of align_left are aligned left, the others right, two spaces apart.
-  [[nodiscard]] std::string text() const;
-
- private:
-  std::vector<std::string> header_;
-  std::vector<std::vector<std::string>> rows_;
-  std::vector<std::size_t> left_ = {0};
-};
 
 // One line that says what was run, without the study's name.
 std::string heading_text(const Study& study, const StudyResult& result);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "policies/base/index.h"
 #include "policies/base/text.h"
 #include "sim/report/html_page.h"
 #include "sim/report/standing.h"
@@ -41,6 +42,7 @@ json case_of_page(const std::vector<std::string>& assignments, const std::string
           {"gpus", study.layout.gpus()},
           {"winner", standing.first != nullptr ? json(standing.first->run.label) : json(nullptr)},
           {"runs", standing.fastest_any_delay != nullptr},
+          {"faster", standing_json(result).at("faster")},
           {"notes", notes_of(study, result)},
           {"significant", standing.is_decided()},
           {"rows", std::move(rows)}};
@@ -60,6 +62,16 @@ void SweepPage::add(const json& one) {
     auto known = std::ranges::find_if(wins_, [&](const auto& w) { return w.first == label; });
     if (known == wins_.end()) known = wins_.insert(wins_.end(), {label, 0});
     ++known->second;
+  }
+  for (const json& rival : one.at("faster")) {
+    const std::string label = rival.at("label");
+    auto known = std::ranges::find(faster_, label, &PassedOver::label);
+    if (known == faster_.end()) known = faster_.insert(faster_.end(), {label, "", 0, 0});
+    ++known->cases;
+    if (const double ratio = rival.at("ratio"); ratio > known->ratio) {
+      known->ratio = ratio;
+      known->why = rival.at("reason");
+    }
   }
   const std::string text = one.dump(-1, ' ', false, json::error_handler_t::replace);
   if (cases_.size() + text.size() > kCasesText) {
@@ -89,8 +101,10 @@ SweepPage::Finding SweepPage::finding() const {
   for (const auto& [label, count] : wins) {
     won += count;
     if (&label == &wins.front().first)
-      verdict =
-          label + " is fastest in " + (count == count_ ? "all " + all : std::to_string(count) + " of " + all);
+      verdict = label +
+                (faster_.empty() ? " is fastest in "
+                                 : " is the fastest that its framework runs in the order of the data in ") +
+                (count == count_ ? "all " + all : std::to_string(count) + " of " + all);
     else
       others += (others.empty() ? "" : ", ") + listed(label) + " in " + std::to_string(count);
   }
@@ -102,19 +116,25 @@ SweepPage::Finding SweepPage::finding() const {
   }
   if (gpus_.size() > 1)
     headline += ", on " + all_joined(gpus_, " or ", [](std::int64_t n) { return grouped(n); }) + " GPUs";
-  if (!ran_.empty() && std::ranges::none_of(ran_, &SweptCase::runs))
-    more += (more.empty() ? "" : " ") + std::string("The framework runs none of these rows.");
+  const auto in_cases = [&](std::size_t cases) { return concatenated(" in ", cases, " of ", all); };
+  if (const auto none = std::ranges::count(ran_, false, &SweptCase::runs); none > 0)
+    more += (more.empty() ? "" : " ") + ("The framework runs no row" + in_cases(at(none)) + '.');
   if (!others.empty()) more += (more.empty() ? "" : " ") + ("Others: " + others + ".");
   if (won > 0 && won < run_)
     more += (more.empty() ? "" : " ") + std::string("Not counted: ") + std::to_string(run_ - won) +
             " where the fastest is tied with another policy, or fewer than four batches ran.";
-  return {std::move(headline), std::move(more)};
+  const std::string faster = all_joined(faster_, "; ", [&](const PassedOver& row) {
+    return listed(row.label) + in_cases(row.cases) + (row.cases > 1 ? ", up to " : ", ") +
+           fixed(row.ratio, 2) + "x (" + row.why + ')';
+  });
+  return {std::move(headline), std::move(more), faster.empty() ? "" : faster + '.'};
 }
 
 std::string SweepPage::html() const {
-  const auto [headline, more] = finding();
+  const auto [headline, more, faster] = finding();
   std::vector<std::string> lines, notes;
   if (!more.empty()) lines.push_back(more);
+  if (!faster.empty()) lines.push_back("Faster: " + faster);
   if (omitted_ > 0)
     notes.push_back("The last " + std::to_string(omitted_) +
                     " cases are too many for this page; each has its own in its folder.");

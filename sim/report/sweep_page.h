@@ -23,10 +23,10 @@ class SweepPage {
  public:
   void add(const nlohmann::json& one);  // takes the result of case_of_page
   [[nodiscard]] std::string html() const;
-  // What all cases come to: by how much the swept keys move the fastest row, then which row that is how
-  // often.
+  // What all cases come to: by how much the swept keys move the fastest row, which row that is how often, and
+  // which faster rows were passed over.
   struct Finding {
-    std::string headline, more;  // a line without a full stop; sentences, or empty
+    std::string headline, more, faster;  // a line without a full stop; sentences, or empty
   };
   [[nodiscard]] Finding finding() const;
   // A note that cases have different numbers of GPUs, so that their steps cannot be compared; else empty.
@@ -41,6 +41,12 @@ class SweepPage {
   // How often each label is significantly fastest, in the order of first wins.
   std::vector<std::pair<std::string, std::size_t>> wins_;
   std::vector<SweptCase> ran_;
+  struct PassedOver {
+    std::string label, why;  // `why` is of the largest ratio
+    double ratio = 0;
+    std::size_t cases = 0;
+  };
+  std::vector<PassedOver> faster_;
 };
 
 }  // namespace equipoise

@@ -21,12 +21,10 @@ namespace {
 // The parts that all cases have in common, and the number of cases.
 std::string head_of(const std::vector<ShownCase>& cases) {
   std::vector<std::string> common;
-  const auto ran = std::ranges::find_if(cases, [](const ShownCase& one) { return !one.head.empty(); });
-  for (std::size_t part = 0; ran != cases.end() && part < ran->head.size(); ++part)
-    if (std::ranges::all_of(cases, [&](const ShownCase& one) {
-          return one.head.empty() || one.head[part] == ran->head[part];
-        }))
-      common.push_back(ran->head[part]);
+  const std::vector<std::string>& first = cases.front().head;
+  for (std::size_t part = 0; part < first.size(); ++part)
+    if (std::ranges::all_of(cases, [&](const ShownCase& one) { return one.head[part] == first[part]; }))
+      common.push_back(first[part]);
   common.push_back(counted(cases.size(), "case"));
   return all_joined(common, ", ");
 }
@@ -71,7 +69,8 @@ std::string table_text(Selection chosen, std::size_t width) {
   table.header.insert(table.header.begin(), "case");
   table.header.insert(table.header.begin() + 2, "GPUs");
   keep_informative(table);
-  return fitted_text(std::move(table), 2, width, kExpendable);
+  drop_without_news(table, "GPUs", std::string(table.rows.front()[2]));
+  return fitted_text(std::move(table), {.width = width, .names = 2});
 }
 
 // The case with the most tokens/s/GPU of those that the framework runs as a study, and a search over its
@@ -99,14 +98,16 @@ LabelledLines lines_below(const std::vector<ShownCase>& cases, const SweepPage& 
                           const ScreenContext& typed, const std::vector<Warning>& warnings,
                           const std::vector<Note>& says) {
   LabelledLines below(typed.width);
-  const auto [headline, more] = page.finding();
+  const auto [headline, more, faster] = page.finding();
   below.add("Found", headline + (more.empty() ? "." : ". " + more), 2);
+  if (!faster.empty()) below.add("Faster", faster, 1);
   for (const Note& shown : says) below.add("Shown", text_of(shown), 1);
   const std::size_t most = std::min(kWarningsShown, warnings.size());
-  for (std::size_t i = 0; i < most; ++i) add_warning(below, warnings[i]);
+  for (std::size_t i = 0; i < most; ++i) below.add(warnings[i]);
   std::size_t notes = warnings.size() - most;
-  for (const ShownCase& one : cases) notes += one.noted.others;
-  add_report(below, typed.out, file.empty() ? 0 : notes);  // only a command that made the cases has --notes
+  for (const ShownCase& one : cases) notes += one.others;
+  below.add_report(page_in(typed.out), "--notes",
+                   file.empty() ? 0 : notes);  // only a command that made the cases has --notes
   add_next(below, cases, file, typed);
   return below;
 }
@@ -115,13 +116,14 @@ LabelledLines lines_below(const std::vector<ShownCase>& cases, const SweepPage& 
 
 ShownCase shown_case(const std::vector<std::string>& assignments, const Study& study,
                      const StudyResult& result) {
-  ShownCase one{assignments, {}, {}, 0, 0, false, 0, noted_of(study, result)};
+  auto [warnings, others] = noted_of(notes_of(study, result), result);
+  ShownCase one{assignments,  head_parts(study, result, true), {}, 0, 0, false, 0, std::move(warnings),
+                others.size()};
   const PolicyResult* const first = standing_of(result).first;
   for (std::size_t i = 0; i < result.policies.size(); ++i) {
     const PolicyResult& row = result.policies[i];
     one.rows.push_back(screen_cells(row));
     one.gpus = static_cast<std::int64_t>(row.metrics.gpus);
-    if (row.simulated() && one.head.empty()) one.head = head_parts(study, result, true);
     if (&row != first) continue;
     one.first = i;
     one.rate = row.metrics.tokens_per_second_per_gpu.value_or(0);
@@ -132,8 +134,8 @@ ShownCase shown_case(const std::vector<std::string>& assignments, const Study& s
 
 json to_json(const ShownCase& shown) {
   json warnings = json::array();
-  for (const auto& [kind, text, advice] : shown.noted.warnings)
-    warnings.push_back({{"kind", kind}, {"text", text}, {"advice", advice}});
+  for (const Warning& warning : shown.warnings)
+    warnings.push_back({{"kind", warning.kind}, {"text", warning.text}, {"advice", warning.advice}});
   return {{"assignments", shown.assignments},
           {"head", shown.head},
           {"rows", shown.rows},
@@ -142,40 +144,43 @@ json to_json(const ShownCase& shown) {
           {"runs", shown.runs},
           {"gpus", shown.gpus},
           {"warnings", std::move(warnings)},
-          {"others", shown.noted.others}};
+          {"others", shown.others}};
 }
 
 ShownCase shown_case(const json& node) {
-  Noted noted{{}, node.at("others").get<std::size_t>()};
+  std::vector<Warning> warnings;
   for (const json& warning : node.at("warnings"))
-    noted.warnings.push_back({warning.at("kind"), warning.at("text"), warning.at("advice")});
-  return {node.at("assignments"), node.at("head"), node.at("rows"), node.at("first"),
-          node.at("rate"),        node.at("runs"), node.at("gpus"), std::move(noted)};
+    warnings.push_back({warning.at("kind"), warning.at("text"), warning.at("advice")});
+  return {node.at("assignments"), node.at("head"), node.at("rows"),     node.at("first"), node.at("rate"),
+          node.at("runs"),        node.at("gpus"), std::move(warnings), node.at("others")};
 }
 
-std::vector<Warning> warnings_of_cases(const std::vector<ShownCase>& cases) {
+std::vector<Warning> warnings_of_cases(const std::vector<ShownCase>& cases, const SweepPage& page) {
   struct Found {
-    Warning warning;
-    std::string name;  // of the first case that has it
+    Warning warning;  // of the first case that has it
     std::size_t cases = 0;
   };
   std::vector<Found> found;
   for (const ShownCase& one : cases) {
     std::vector<std::string> counted_here;  // since rows of a case may share a kind
-    for (const Warning& warning : one.noted.warnings) {
+    for (const Warning& warning : one.warnings) {
       if (std::ranges::count(counted_here, warning.kind) > 0) continue;
       counted_here.push_back(warning.kind);
       auto known =
           std::ranges::find_if(found, [&](const Found& f) { return f.warning.kind == warning.kind; });
-      if (known == found.end()) known = found.insert(found.end(), {warning, case_name(one.assignments), 0});
+      if (known == found.end()) {
+        known = found.insert(found.end(), {warning, 0});
+        known->warning.where = case_name(one.assignments);
+      }
       ++known->cases;
     }
   }
   std::vector<Warning> warnings;
-  for (auto& [warning, name, count] : found) {
-    const std::string where =
-        count == 1 ? name : concatenated(count, " of ", counted(cases.size(), "case"), ", in the first");
-    warning.text.insert(0, where + ": ");
+  if (const std::string note = page.gpus_note(); !note.empty())
+    warnings.push_back({"different_gpus", note, ""});
+  for (auto& [warning, count] : found) {
+    if (count > 1)
+      warning.where = concatenated(count, " of ", counted(cases.size(), "case"), ", in the first");
     warnings.push_back(std::move(warning));
   }
   return warnings;
@@ -183,17 +188,15 @@ std::vector<Warning> warnings_of_cases(const std::vector<ShownCase>& cases) {
 
 std::string sweep_screen(const std::vector<ShownCase>& cases, const SweepPage& page, const std::string& file,
                          const ScreenContext& typed) {
-  constexpr std::size_t kAbove = 2;  // the first line and the header
+  const std::string head = folded(head_of(cases), typed.width);
+  const auto above = static_cast<std::size_t>(std::ranges::count(head, '\n')) + 1;  // with the table's header
   const std::size_t most = kScreenLines * kScreenWidth / typed.width;
-  std::vector<Warning> warnings = warnings_of_cases(cases);
-  if (const std::string note = page.gpus_note(); !note.empty())
-    warnings.insert(warnings.begin(), {"different_gpus", note, ""});
+  const std::vector<Warning> warnings = warnings_of_cases(cases, page);
   Selection chosen = all_rows(cases);
   for (std::size_t shown = std::min(cases.size(), most) + 1;;) {
     LabelledLines below = lines_below(cases, page, file, typed, warnings, chosen.says);
-    if (below.cut_to(most - std::min(most, kAbove + chosen.lines.size())) || shown == 1)
-      return clipped(head_of(cases), typed.width) + '\n' + table_text(std::move(chosen), typed.width) +
-             below.text();
+    if (below.cut_to(most - std::min(most, above + chosen.lines.size())) || shown == 1)
+      return head + table_text(std::move(chosen), typed.width) + below.text();
     chosen = fastest_rows(cases, --shown);
   }
 }

@@ -228,7 +228,7 @@ std::string counts_text(const SearchResult& found) {
   if (found.too_large > 0) untried.push_back(grouped(found.too_large) + " whose states alone do not fit");
   const char* const in = found.interrupted ? "" : found.timed_out ? " within the time" : " within the budget";
   if (found.left > 0) untried.push_back(grouped(found.left) + " not reached" + in);
-  return text + (untried.empty() ? "" : ". Untried are " + joined(untried)) + ".\n";
+  return text + (untried.empty() ? "" : ". Untried are " + all_joined(untried)) + ".\n";
 }
 
 std::string halving_text(const SearchResult& found) {
@@ -306,14 +306,15 @@ static RowRatio winner_over(const TuneReport& report, const RankedRow& other) {
   return ratio_of(result.policies.front(), other.row(), result.batches, result.expected_error);
 }
 
-Note fastest_line(const TuneReport& report) {
+Note fastest_line(const TuneReport& report, std::size_t shown) {
   const StudyResult& result = report.ranking.front().result;
   const double max_delay = report.options.order_delay;
   std::vector<const PolicyResult*> rows;
   std::vector<std::pair<std::string, RowRatio>> others;
   for (const RankedRow& one : report.ranking) {
     rows.push_back(&one.row());
-    if (rows.size() > 1) others.emplace_back("#" + std::to_string(rows.size()), winner_over(report, one));
+    if (rows.size() > 1 && rows.size() <= shown)
+      others.emplace_back("#" + std::to_string(rows.size()), winner_over(report, one));
   }
   for (const RankedRow& one : report.faster) rows.push_back(&one.row());
   const PolicyResult& winner = result.policies.front();

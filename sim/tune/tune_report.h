@@ -1,6 +1,8 @@
 // What a search found, in words, as a table and as JSON.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -52,8 +54,9 @@ std::string own_rows_text(const TuneReport& report);
 // How tokens per step differ between rows of the ranking and the baseline; else empty.
 std::optional<Note> unequal_batches(const TuneReport& report);
 // The winner, by the words of a study's verdict: places that it is significantly faster than and tied with,
-// and faster candidates that were passed over, with what they need. Needs a row that ran in full.
-Note fastest_line(const TuneReport& report);
+// and faster candidates that were passed over, with what they need. Needs a row that ran in full; the places
+// after `shown` are not named.
+Note fastest_line(const TuneReport& report, std::size_t shown = SIZE_MAX);
 std::string about_text(const TuneReport& report);  // the model, how many GPUs and steps
 // All columns: the ranking, what the search looked at, what limits the winner, and how sure it is.
 std::string tune_table(const TuneReport& report);

@@ -14,7 +14,7 @@
 namespace equipoise {
 namespace {
 
-constexpr std::size_t kAbove = 2, kLeastPlaces = 5;  // the first line and the header
+constexpr std::size_t kLeastPlaces = 5;
 
 // Layouts are as long as all other columns, and few. So the table has a letter for each.
 struct NamedLayouts {
@@ -53,7 +53,7 @@ std::string table_text(ComparisonTable table, bool one_layout, std::size_t width
   if (one_layout) drop_column(table, "on");
   keep_informative(table);
   std::ranges::replace(table.header, "mean delay", "delay");  // since labels are long here
-  return fitted_text(std::move(table), 2, width, kExpendable);
+  return fitted_text(std::move(table), {.width = width, .names = 2});
 }
 
 // What may change a decision, without the full stop at its end.
@@ -89,7 +89,7 @@ LabelledLines lines_below(const TuneReport& report, const TuneScreenContext& typ
   LabelledLines below(typed.width);
   const std::string on = layouts.text();
   below.add(layouts.texts.size() == 1 ? "Layout" : "Layouts", on, on.size() / below.columns() + 2);
-  below.add("Fastest", text_of(fastest_line(report)), 3);
+  below.add("Fastest", text_of(fastest_line(report, places)), 3);
   const RankedRow& winner = report.ranking.front();
   below.add("Why",
             concatenated("The first is limited by ",
@@ -105,10 +105,10 @@ LabelledLines lines_below(const TuneReport& report, const TuneScreenContext& typ
   if (const std::string without = without_flag_text(report.candidates.none); !without.empty())
     below.add("", without.substr(0, without.size() - 1), 1);
   const std::vector<Warning> warnings = warnings_of(report);
-  for (std::size_t i = 0; i < std::min(kWarningsShown, warnings.size()); ++i) add_warning(below, warnings[i]);
+  for (std::size_t i = 0; i < std::min(kWarningsShown, warnings.size()); ++i) below.add(warnings[i]);
   if (places < report.ranking.size())
     below.add("Shown", text_of({"shown_places", "", {{"places", places}, {"of", report.ranking.size()}}}), 1);
-  add_report(below, typed.out, 0);
+  below.add_report(page_in(typed.out), "", 0);
   add_next(below, report, typed);
   return below;
 }
@@ -116,19 +116,20 @@ LabelledLines lines_below(const TuneReport& report, const TuneScreenContext& typ
 }  // namespace
 
 std::string tune_screen(const TuneReport& report, const TuneScreenContext& typed) {
-  if (report.ranking.empty()) return tune_table(report);
+  if (report.ranking.empty()) return folded(tune_table(report), typed.width);  // which is no table then
+  const std::string head = folded(about_text(report) + ", simulated", typed.width);
+  const auto above = static_cast<std::size_t>(std::ranges::count(head, '\n')) + 1;  // with the table's header
   const std::size_t most = kScreenLines * kScreenWidth / typed.width;
   std::size_t places = report.ranking.size();
   for (;;) {
     NamedLayouts layouts;
     ComparisonTable table = table_of(report, places, layouts);
     LabelledLines below = lines_below(report, typed, layouts, places);
-    if (!below.cut_to(most - kAbove - places) && places > kLeastPlaces) {
+    if (!below.cut_to(most - above - places) && places > kLeastPlaces) {
       --places;
       continue;
     }
-    return clipped(about_text(report) + ", simulated", typed.width) + '\n' +
-           table_text(std::move(table), layouts.texts.size() == 1, typed.width) + below.text() +
+    return head + table_text(std::move(table), layouts.texts.size() == 1, typed.width) + below.text() +
            folded(left_text(report) + what_ifs_text(report), typed.width);
   }
 }

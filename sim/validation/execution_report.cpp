@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "policies/base/text.h"
-#include "sim/report/study_table.h"
+#include "sim/report/text_table.h"
 #include "sim/validation/figures.h"
 
 namespace equipoise {

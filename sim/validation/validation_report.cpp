@@ -159,7 +159,15 @@ std::string alone(const Errors& errors) {
   return errors.error_alone() ? signed_percent(*errors.error_alone()) : "-";
 }
 
-std::string steps_table(const ValidationFigures& figures) {
+// Columns of a terminal that labels keep.
+constexpr std::size_t kLabel = 24;
+
+std::string steps_table(const ValidationFigures& figures, std::size_t width) {
+  constexpr Expendable kOfSteps[] = {{"worst step", kLabel},
+                                     {"mean |step error|", kLabel},
+                                     {"runs dropped", kLabel},
+                                     {"profile alone", kLabel}};
+
   ComparisonTable table{{"policy", "steps", "simulated", "measured", "noise +-", "error", "profile alone",
                          "mean |step error|", "worst step", "runs dropped"},
                         {}};
@@ -171,8 +179,8 @@ std::string steps_table(const ValidationFigures& figures) {
          signed_percent(p.errors.mean_abs).substr(1),
          signed_percent(p.errors.worst) + " (" + std::to_string(p.steps[p.errors.worst_at].step) + ")",
          std::to_string(p.dropped_runs) + " of " + std::to_string(p.runs)});
-  keep_informative(table);
-  return fitted_text(std::move(table), 1, std::string::npos);
+  for (const std::string_view title : {"noise +-", "profile alone"}) drop_without_news(table, title);
+  return fitted_text(std::move(table), {.width = width, .expendable = kOfSteps});
 }
 
 std::string place_text(const OpPair& op) {
@@ -187,7 +195,13 @@ std::string place_text(const OpPair& op) {
   return text;
 }
 
-std::string ops_table(const ValidationFigures& figures) {
+std::string ops_table(const ValidationFigures& figures, std::size_t width) {
+  constexpr Expendable kOfOps[] = {{"where", kLabel},
+                                   {"mean error", kLabel},
+                                   {"mean |error|", kLabel},
+                                   {"profile alone", kLabel},
+                                   {"count", kLabel}};
+
   ComparisonTable table{{"op", "count", "simulated", "measured", "error by time", "profile alone",
                          "mean |error|", "mean error", "worst", "where"},
                         {}};
@@ -197,11 +211,11 @@ std::string ops_table(const ValidationFigures& figures) {
                           signed_percent(op.errors.error()) + mark(op.within_limit), alone(op.errors),
                           signed_percent(op.errors.mean_abs).substr(1), signed_percent(op.errors.mean),
                           signed_percent(op.errors.worst), place_text(op.worst)});
-  keep_informative(table);
-  return fitted_text(std::move(table), 1, std::string::npos);
+  drop_without_news(table, "profile alone");
+  return fitted_text(std::move(table), {.width = width, .expendable = kOfOps, .text = "where"});
 }
 
-std::string micro_batches_table(const ValidationFigures& figures) {
+std::string micro_batches_table(const ValidationFigures& figures, std::size_t width) {
   TextTable table({"micro-batch", "simulated", "measured", "error"});
   const Errors& e = figures.micro_batches;
   table.add(
@@ -211,7 +225,7 @@ std::string micro_batches_table(const ValidationFigures& figures) {
     table.add({m.label + ", step " + std::to_string(m.step) + ", lane " + std::to_string(m.lane) +
                    ", micro-batch " + std::to_string(m.micro_batch),
                time_text(m.predicted_seconds), time_text(m.measured_seconds), signed_percent(m.error())});
-  return table.text();
+  return table.text(width);
 }
 
 std::string in_order(const std::vector<std::string>& labels) {
@@ -233,15 +247,19 @@ std::string ranking_text(const Ranking& ranking) {
 
 }  // namespace
 
-std::string validation_text(const Validation& validation, const ValidationFigures& figures) {
+std::string validation_text(const Validation& validation, const ValidationFigures& figures,
+                            std::size_t width) {
+  constexpr std::size_t kRankingLabel = 13;
+  std::string text =
+      folded(printable(validation.study) + ": simulated with profile " + printable(validation.profile) +
+                 ", measured on " + printable(validation.device),
+             width);
+  if (!figures.policies.empty()) text += '\n' + steps_table(figures, width);
+  if (!figures.ops.empty()) text += '\n' + ops_table(figures, width);
+  if (figures.micro_batches.count > 0) text += '\n' + micro_batches_table(figures, width);
+  if (const std::string ranking = ranking_text(figures.ranking); !ranking.empty())
+    text += '\n' + folded(ranking, width, kRankingLabel);
   std::ostringstream out;
-  out << printable(validation.study) << ": simulated with profile " << printable(validation.profile)
-      << ", measured on " << printable(validation.device) << '\n';
-  if (!figures.policies.empty()) out << '\n' << steps_table(figures);
-  if (!figures.ops.empty()) out << '\n' << ops_table(figures);
-  if (figures.micro_batches.count > 0) out << '\n' << micro_batches_table(figures);
-  if (const std::string ranking = ranking_text(figures.ranking); !ranking.empty()) out << '\n' << ranking;
-  out << '\n';
   if (figures.unmeasured_ops > 0)
     out << "Note: " << counted(figures.unmeasured_ops, "op") << " without a measured time: in no figure\n";
   for (const Note& note : validation.notes) out << "Note: " << printable(text_of(note)) << '\n';
@@ -251,7 +269,7 @@ std::string validation_text(const Validation& validation, const ValidationFigure
       << signed_percent(validation.limits.op).substr(1) << ", the same ranking.\n";
   for (const std::string& broken : figures.broken) out << "BROKEN: " << printable(broken) << '\n';
   out << figures.verdict() << '\n';
-  return out.str();
+  return text + '\n' + folded(out.str(), width);
 }
 
 namespace {

@@ -135,6 +135,11 @@ class Validate(WithStudy):
         self.assertIn(done.returncode, (0, 1), done.stderr)  # how near it is hangs on the machine
         report = json.loads(done.stdout)
         self.assertEqual(report["schema"], "equipoise.validation/1")
+        lines = run("validate", self.study, "--minutes", 0, "--steps", 1, "--repetitions", 1, "--quiet").stdout.splitlines()
+        self.assertLessEqual(max(map(len, lines)), 110)
+        table = [line for text in "\n".join(lines).split("\n\n") if text.startswith("op ") for line in text.splitlines()[1:]]
+        for line in table:  # of ops, each on its line
+            self.assertRegex(line, r"^\w[\w ]+ [\d.]+ [mu]?s +[\d.]+ [mu]?s ")
         self.assertEqual(done.returncode == 0, report["passed"] or not report["judged"])
         # On a machine that is busy with other tests all runs of a policy may be dropped: that is said, too.
         dropped = [note for note in report["notes"] if note["kind"] == "all_runs_dropped"]

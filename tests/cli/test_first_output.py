@@ -129,12 +129,35 @@ class FirstOutput(Case):
             with mock.patch.dict("os.environ", {"COLUMNS": str(columns)}):
                 lines = self.ok("study", study).splitlines()
             self.assertLessEqual(max(map(len, lines)), min(columns, 110), lines)
-            self.assertEqual([line.split()[:2] for line in lines[2:6]], [line.split()[:2] for line in wide.splitlines()[2:6]])
-            self.assertEqual("MFU %" in lines[1], columns > 80)
+            table = next(i for i, line in enumerate(lines) if line.startswith("policy "))
+            self.assertTrue(lines[table - 1].endswith("simulated"), lines)  # a head that is folded is whole
+            self.assertEqual([line.split()[:2] for line in lines[table + 1:table + 5]], [line.split()[:2] for line in wide.splitlines()[2:6]])
+            self.assertEqual("MFU %" in lines[table], columns > 80)
         self.assertEqual("\n".join(lines), wide.rstrip("\n"))  # no wider than 110
         alone = self.write("alone.json", dict(STUDY, name="a", parallel={}, policies=["plain-4d"]))
         with mock.patch.dict("os.environ", {"COLUMNS": "80"}):
             self.assertRegex(self.ok("study", alone).splitlines()[0], r", 1 GPU, h100-sxm")  # no axis to name
+
+    def test_names_that_differ_look_different_where_they_are_cut(self):
+        labels = [f"the same beginning of a label that is longer than any column of the table may be, {word}, and the same end" for word in ("one", "other", "third")]
+        study = self.write("study.json", dict(STUDY, policies=[{"name": "plain", "label": label} for label in labels], baseline=labels[0]))
+        for columns in ("80", "110"):
+            with mock.patch.dict("os.environ", {"COLUMNS": columns}):
+                lines = self.ok("study", study).splitlines()
+            table = next(i for i, line in enumerate(lines) if line.startswith("policy "))
+            names = [re.split("  +", line)[0] for line in lines[table + 1:table + 4]]
+            for name, word in zip(names, ("one", "oth", "thi")):
+                self.assertIn("..." + word[0], name)
+            self.assertLessEqual(max(map(len, lines[:table + 4])), int(columns))
+
+    def test_all_notes_have_the_reasons_of_rows_that_do_not_run(self):
+        study = self.write("study.json", dict(STUDY, cluster={"memory_GB": 1}))
+        for sweep in ((), ("--sweep", "batch.steps=2,3")):
+            notes = [line for line in run("study", study, *sweep, "--notes", "--quiet").stderr.splitlines() if " is out of memory: " in line]
+            self.assertEqual(len(notes), 2 * max(1, len(sweep)), notes)
+        row = json.loads(self.ok("study", study, "--format", "json", "--quiet"))["policies"][0]
+        self.assertEqual((row["status"], row["metrics"]["token_delay_mean"]), ("oom", None))
+        self.assertNotIn("mean delay", self.ok("study", study))
 
     def test_notes_are_counted_and_printed_where_asked_for(self):
         rows = ["plain-4d", {"name": "plain", "label": "searching", "search": True}]

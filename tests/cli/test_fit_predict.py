@@ -104,8 +104,10 @@ class FitCommand(Case):
         self.refused("fit", rows, "--base", "h101-sxm", says=["--base: unknown profile", 'did you mean "h100-sxm"?'])
         self.refused("fit", rows, "--base", "h100-sxm", "--nic-GBps", 0, says=["--nic-GBps: ", "0"])
         self.refused("fit", self.write("study.json", {"name": "a study"}), "--base", "h100-sxm", says=["study.json: expected samples of `profile`", "nccl-tests"])
-        for view in self.ok("profiles", "show", "h100-sxm").splitlines():
-            self.assertNotEqual(view.strip(), "from")
+        for shown in ("h100-sxm", "cpu"):
+            for view in self.ok("profiles", "show", shown).splitlines():
+                self.assertNotEqual(view.strip(), "from")
+                self.assertLessEqual(len(view), 110)
         self.refused("fit", rows, "--base", "h100-sxm", "--base-network", "rail-40", says=["--base-network", "did you mean", "rail-400"])
         self.refused("fit", rows, "--base-network", "rail-400", says=["--base-network: expected with --base"])
         self.refused("fit", rows, "--base", "cpu", says=["--base cpu", "no network"])

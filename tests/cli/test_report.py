@@ -152,6 +152,25 @@ class Report(Pages):
         self.refused("report", self.folder / "none", says=["none: no such file", "`study --out` wrote"])
         self.refused("report", file.parent, "--out", "page.txt", says=["page.txt", ".html"])
 
+    def test_a_saved_result_says_what_a_study_says_of_its_rows(self):
+        """Why rows did not run, which notes may change a decision, and how many more there are."""
+        rows = ["plain-4d", {"name": "hbp", "groups": "4K:1,16K:2"}, {"name": "skrull", "bucket_size": 1024}]
+        study = self.write("study.json", dict(STUDY, batch=dict(STUDY["batch"], steps=4), policies=rows))
+        for memory, first in ((80, "plain-4d, "), (1, "No row of this study runs. ")):
+            out = self.folder / f"out {memory}"
+            printed = self.ok("study", study, "--set", f"cluster.memory_GB={memory}", "--out", out, "--quiet")
+            again = self.ok("report", out)
+            self.assertIn(f"\nFastest   {first}", again)
+            warnings = [re.findall(r"\nWarning(.*?)(?=\n\S)", text, re.DOTALL) for text in (printed, again)]
+            self.assertEqual(*warnings)
+            self.assertGreater(len(warnings[0]), 0)
+            more = re.search(r"--notes has (\d+) more notes?", " ".join(printed.split())).group(1)
+            self.assertIn(f"\nReport    --wide prints all columns; --wide has {more} more note", again)
+            wide = self.ok("report", out, "--wide").splitlines()
+            self.assertEqual(len([line for line in wide if line.startswith(("warning: ", "note: "))]), int(more) + len(warnings[0]))
+        compared = self.ok("report", self.folder / "out 80", self.folder / "out 1", "--wide")
+        self.assertNotIn("derived.", compared)
+
     def test_documents_are_compared_and_not_their_names(self):
         study = dict(STUDY, trace={"file": "lengths.txt", "repeat": True})
         folders = []

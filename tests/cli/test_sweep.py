@@ -112,6 +112,9 @@ class SweepCommand(Case):
             done = run("study", study, "--sweep", sweep)
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertEqual(done.stdout.count("cases run on different numbers of GPUs"), said, done.stdout)
+            for options in ((), ("--wide",), ("--notes",)):
+                of_csv = run("study", study, "--sweep", sweep, "--format", "csv", *options)
+                self.assertEqual(of_csv.stderr.count("cases run on different numbers of GPUs"), said, of_csv.stderr)
 
     def test_the_finding_of_the_page_is_below_the_table(self):
         study = self.write("study.json", dict(STUDY, batch=dict(STUDY["batch"], steps=8)))
@@ -122,7 +125,7 @@ class SweepCommand(Case):
         self.assertIn(f"\nFound     {headline}. ", text)
 
     def test_a_sweep_fits_on_a_screen(self):
-        """All rows, else the fastest row of each case, else the fastest cases: at most 110 columns and 25 lines."""
+        """All rows, else one row of each case, else the fastest cases: at most 110 columns and 25 lines."""
         study = self.write("study.json", dict(STUDY, batch=dict(STUDY["batch"], steps=4)))
         cases = []
         for values in ("25,50", "5,10,15,20,25,30,35,40,45,50", ",".join(map(str, range(11, 51)))):
@@ -144,6 +147,51 @@ class SweepCommand(Case):
         self.assertEqual(words[:6], ["study", str(study), "--set", "parallel.context=8", "--set", "cluster.network.nic_GBps=50"])
         with mock.patch.dict("os.environ", {"COLUMNS": "80"}):
             self.assertLessEqual(max(map(len, self.ok(*sweep).splitlines())), 80)
+
+    def test_the_row_of_a_case_is_one_that_its_framework_runs(self):
+        """Faster ones are named with what they need, as the screen of a study does."""
+        study = self.write("study.json", dict(STUDY, batch=dict(STUDY["batch"], steps=4), policies=["plain-4d", {"name": "skrull"}]))
+        sweep = ("study", study, "--sweep", "cluster.network.nic_GBps=" + ",".join(map(str, range(11, 21))), "--quiet")
+        cases = json.loads(self.ok(*sweep, "--format", "json"))
+        for case in cases:
+            self.assertEqual(case["comparison"]["fastest"], "plain-4d")
+            self.assertEqual([row["label"] for row in case["comparison"]["faster"]], ["skrull"])
+        screen = self.ok(*sweep)
+        shown = [line for line in screen.splitlines() if line.startswith("NIC ")]
+        self.assertEqual(len(shown), 10)
+        self.assertEqual({line.split()[3] for line in shown}, {"plain-4d"})
+        words = " ".join(screen.split())
+        self.assertRegex(words, r" Shown of each case the fastest row that its framework runs in the order of the data;")
+        self.assertIn(" plain-4d is the fastest that its framework runs in the order of the data in all 10 cases. ", words)
+        ratio = max(case["comparison"]["faster"][0]["ratio"] for case in cases)
+        passed_over = f"skrull in 10 of 10 cases, up to {ratio:.2f}x (documents whole on one CP rank)."
+        self.assertIn(f" Faster {passed_over} ", words)
+        self.assertIn(f"\nFaster: {passed_over}\n", self.ok(*sweep, "--wide", "--out", self.folder / "out"))
+        self.assertIn(f"Faster: {passed_over}", html.unescape((self.folder / "out/report.html").read_text()))
+
+    def test_warnings_are_in_no_format_lost(self):
+        study = self.write("study.json", dict(STUDY, batch=dict(STUDY["batch"], steps=4), cluster={"memory_GB": 12}))
+        sweep = ("study", study, "--sweep", "parallel.context=1,2,4,8", "--quiet")
+        said = [run(*sweep, "--format", "csv", *wide).stderr.splitlines() for wide in ((), ("--wide",))]
+        self.assertGreater(len(said[0]), 1)
+        self.assertLess(set(said[0][:2]), set(said[1]))  # --wide has all of them
+        self.assertEqual(len([line for line in said[1] if "different numbers of GPUs" in line]), 1)
+        # A warning that is cut says more than which cases have it.
+        with mock.patch.dict("os.environ", {"COLUMNS": "80"}):
+            screen = self.ok(*sweep)
+        cut = [" ".join(text.split()) for text in re.findall(r"\nWarning(.*?)(?=\n\S)", screen, re.DOTALL)]
+        self.assertEqual(len(cut), 2, screen)
+        for warning in cut:
+            begin = re.split(r" ?\.\.\.", warning)[0]
+            whole = [line for line in said[1] if line.startswith(f"warning: {begin}")]
+            self.assertTrue(whole, (warning, said[1]))
+            where = re.match(r"\d of \d cases, in the first: |\S+ \d+: |", begin).group()
+            self.assertGreater(len(begin) - len(where), 20, warning)
+
+    def test_a_sweep_in_which_nothing_runs_says_what_was_run(self):
+        study = self.write("study.json", STUDY)
+        first = self.ok("study", study, "--sweep", "cluster.memory_GB=1,2", "--quiet").splitlines()[0]
+        self.assertEqual(first, "wlb-550m, 16K window, 8 GPUs (TP 2, CP 2, PP 2, DP 1), h100-sxm, framework megatron, simulated, 2 cases")
 
     def test_cases_of_equal_gpus(self):
         study = self.write("study.json", dict(STUDY, parallel=dict(STUDY["parallel"], data=2)))
@@ -250,7 +298,10 @@ class SweepCommand(Case):
         self.refused("study", study, "--sweep", "batch.sequences_per_step=3,5", "--set", "parallel.data=2", says=["batch.sequences_per_step=3: "])
         self.refused("study", study, "--sweep", "cluster.profile=h100-sxm,h101", says=["cluster.profile=h101: ", "cluster.profile", "h100-sxm"])
         notes = run(*sweep, "--notes", "--set", "policies.0={\"name\": \"plain\", \"label\": \"plain-4d\", \"search\": true}").stderr.splitlines()
-        self.assertEqual(notes, [f"note: batch.steps={n}: plain-4d: search has no effect on plain" for n in (2, 400)])
+        self.assertEqual([note for note in notes if " is refused: " not in note],
+                         [f"note: batch.steps={n}: plain-4d: search has no effect on plain" for n in (2, 400)])
+        self.assertEqual([note.split(" is refused: ")[0] for note in notes if " is refused: " in note],
+                         [f"note: batch.steps=400: {policy}" for policy in ("plain-4d", "wlb")])
 
 
 if __name__ == "__main__":

@@ -108,6 +108,12 @@ class Tune(Case):
             for label in ("Fastest", "Why", "Baseline", "Searched", "Report", "Next"):
                 self.assertEqual(len([line for line in lines if line.startswith(label)]), 1, text)
         self.assertIn(f"Next      equipoise tune {study} --budget 40 --max-delay 2,8 --out best\n", self.ok(*search))
+        limited = re.sub(r" \\\n +", " ", self.ok(*search, "--jobs", "3", "--max-memory-GB", "6.5"))
+        self.assertIn(f" tune {study} --budget 40 --max-delay 2,8 --jobs 3 --max-memory-GB 6.5 --out best\n", limited)
+        named = re.findall(r"#(\d+)", re.search(r"\nFastest.*?(?=\n\S)", text, re.DOTALL).group())
+        shown = [line.split()[0] for line in lines[2:] if line[0].isdigit()]
+        self.assertLess(set(named), set(shown))
+        self.assertRegex(self.ok(*search, "--wide"), r"Untried are [\d,]+ [^\"]+\.\n")
         found = json.loads((out / "tune.json").read_text())["ranking"]
         places = [line for line in lines[2:] if line[0].isdigit()]
         self.assertGreater(len(places), 4)

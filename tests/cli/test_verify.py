@@ -25,6 +25,11 @@ class Verify(Case):
             self.assertEqual(wrong, set(), arguments)
             self.assertEqual(len(checks), 2 * 2 + 4)  # two rows as written and again; their number, the study, profile, documents
 
+    def test_the_columns_of_its_table_are_text(self):
+        lines = self.ok("verify", self.saved(), "--quiet").splitlines()
+        column = lines[1].index("holds")
+        self.assertEqual({line[column - 2:] for line in lines[1:]}, {"  holds"})
+
     def test_what_changed_is_named(self):
         trace = self.write("lengths.txt", "\n".join(str(1000 + 37 * i % 9000) for i in range(400)))
         summary = self.saved(study=dict(STUDY, trace={"file": str(trace)}))

@@ -80,7 +80,10 @@ class Study(unittest.TestCase):
         self.assertAlmostEqual(mean, self.result["wlb"]["metrics"]["step_seconds"], places=9)
         self.assertEqual(set(self.result.gpus()["policy"]), {"plain", "fixed-greedy", "wlb"})
         self.assertEqual(len(self.result.plans()["plans"]), 3)
-        self.assertIn("plain", str(self.result))
+        screen = str(self.result).splitlines()
+        self.assertTrue(screen[2].startswith("plain "), screen)
+        self.assertLessEqual(max(map(len, screen)), 110)
+        self.assertIn("frame() has all columns", screen[-1])
         with self.assertRaisesRegex(KeyError, "did you mean"):
             self.result["wbl"]
 

@@ -21,8 +21,9 @@
 #include "sim/report/receipt.h"
 #include "sim/report/result_csv.h"
 #include "sim/report/study_outputs.h"
-#include "sim/report/study_table.h"
+#include "sim/report/study_screen.h"
 #include "sim/report/summary_json.h"
+#include "sim/report/verdict.h"
 #include "sim/report/words/words.h"
 #include "sim/study/check_result.h"
 #include "sim/study/estimate.h"
@@ -183,18 +184,15 @@ class OpenStudy {
       folder->commit();
     }
     Texts texts{summary_json(study_, result).dump(),
-                study_table(study_, result),
+                study_screen(study_, result, {.is_program = false}),
                 steps_csv(result),
                 gpus_csv(result),
                 plans_json_text(study_, result),
                 checks_json(checks).dump(),
-                texts_of(study_.notes)};
-    const auto say = [&](const Notes& notes) {
-      for (const Note& note : notes) texts.notes.push_back(text_of(note));
-    };
-    say(result.notes);
-    for (const PolicyResult& row : result.policies) say(row.notes);
-    if (result.network_note) texts.notes.push_back(text_of(*result.network_note));
+                {}};
+    auto [warnings, others] = noted_of(notes_of(study_, result), result);
+    for (Warning& warning : warnings) texts.notes.push_back(std::move(warning.text));
+    texts.notes.insert(texts.notes.end(), others.begin(), others.end());
     return texts;
   }
 

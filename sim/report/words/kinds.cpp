@@ -351,12 +351,14 @@ constexpr Kind kKinds[] = {
     {"report_at", "a study wrote its page", "file more", "{file}{more:/}"},
     {"report_by_out", "a study wrote no page", "more",
      "--out DIR writes a page and all tables; --wide prints all columns{more:/}"},
-    {"more_notes", "part of report_at", "notes", "; --notes has {notes:#more note}"},
+    {"report_by_frame", "the Python module shows a study", "more", "frame() has all columns and reasons{more:/}"},
+    {"report_by_wide", "a saved result is shown", "more", "--wide prints all columns{more:/}"},
+    {"more_notes", "part of report_at", "option notes", "; {option} has {notes:#more note}"},
 
     {"shown_of_cases", "a sweep's screen has no room for all rows", "",
-     "the fastest row of each case; --wide prints all rows and columns"},
+     "of each case the fastest row that its framework runs in the order of the data; --wide prints all rows and columns"},
     {"shown_cases", "a sweep's screen has no room for all cases", "cases of",
-     "the fastest {cases} of {of:#case}, each with its fastest row; --wide prints all rows and columns"},
+     "the fastest {cases} of {of:#case}, each with the fastest row that its framework runs in the order of the data; --wide prints all rows and columns"},
 
     {"shown_places", "a search's screen has no room for all places", "places of",
      "the first {places} of {of:#place}; --wide prints all rows and columns"},

@@ -76,11 +76,15 @@ void average_gpus(PolicyResult& result) {
   result.gpu_tensor = static_cast<int>(result.gpu_compute.size()) / (l.pipeline * l.data * l.context);
 }
 
-// A run that does not fit has no step time; what follows from the plan alone remains.
+// A run that does not fit has no step time and executes no token, so that none has a delay; what else follows
+// from the plan alone remains.
 Metrics without_times(const Metrics& m) {
   Metrics kept;
   static_cast<PlanMetrics&>(kept) = m;
   kept.peak_memory_bytes = m.peak_memory_bytes;
+  for (Metric* const delay :
+       {&kept.token_delay_mean, &kept.token_delay_max, &kept.token_delay_held, &kept.token_delay_steady})
+    delay->reset();
   return kept;
 }
 

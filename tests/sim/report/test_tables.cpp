@@ -11,6 +11,7 @@
 #include "sim/metrics/metrics.h"
 #include "sim/report/result_csv.h"
 #include "sim/report/study_table.h"
+#include "sim/report/text_table.h"
 #include "sim/study/read/study_keys.h"
 #include "sim/study/run_study.h"
 #include "tests/sim/study/study_case.h"
@@ -66,6 +67,41 @@ TEST_CASE("A column prints, scales and writes one value") {
   CHECK(node["steps"].dump() == "0");
   CHECK(node["exposed_comm_ratio"]["tp"] == 0.5);
   CHECK(node["exposed_comm_ratio"].size() == 5);
+}
+
+TEST_CASE("Text is folded in its column, and no line of a table is broken") {
+  TextTable table({"what", "found", "ms"});
+  table.align_left(1);
+  table.add({"a", "one two three four five six seven", "1.5"});
+  const std::string whole =
+      "what  found                               ms\na     one two three four five six seven  1.5\n";
+  CHECK(table.text() == whole);
+  CHECK(table.text(44) == whole);
+  CHECK(table.text(40) ==
+        "what  found                           ms\na     one two three four five six    1.5\n      seven\n");
+  CHECK(table.text(10) == table.text(35));  // text keeps 24 columns, numbers theirs
+  CHECK(folded("from  a b c", 8) == "from  a\nb c\n");
+  CHECK(folded("from  " + std::string(30, 'x') + " y", 38, 6) == "from  " + std::string(30, 'x') + " y\n");
+  CHECK(folded("from  " + std::string(30, 'x') + " yyy", 38, 6) ==
+        "from  " + std::string(30, 'x') + "\n      yyy\n");
+  CHECK(folded("abcdefgh", 3) == "abc\ndef\ngh\n");
+}
+
+TEST_CASE("Names that are cut look different where they differ") {
+  const auto cut = [](std::vector<std::string> names, std::size_t width) {
+    names = cut_apart(names, width);
+    for (const std::string& name : names) CHECK(columns_of(name) <= width);
+    return names;
+  };
+  using Names = std::vector<std::string>;
+  CHECK(cut({"a short one", "another"}, 11) == Names{"a short one", "another"});
+  CHECK(cut({"a longer name", "another longer name"}, 10) == Names{"a longe...", "another..."});
+  CHECK(cut({"packed, queues 1", "packed, queues 22"}, 14) == Names{"packed, qu...1", "packed, q...22"});
+  CHECK(cut({"packed, queues 1, and more of it", "packed, queues 2, and more of it"}, 16) ==
+        Names{"pac...1, and ...", "pac...2, and ..."});
+  CHECK(cut({"twice the same name", "twice the same name"}, 9) == Names{"twice ...", "twice ..."});
+  CHECK(cut({"Gr\u00f6\u00dfe von \u00e4", "Gr\u00f6\u00dfe von \u00f6"}, 9) ==
+        Names{"Gr\u00f6\u00dfe...\u00e4", "Gr\u00f6\u00dfe...\u00f6"});
 }
 
 TEST_CASE("Each column has one name, and all ways have the same columns") {
