@@ -8,10 +8,12 @@ elementwise kernels of a framework, never of a row or model. `equipoise fit --st
 (sim/calibration/slowdown_fit.h) to the bf16 rows, holds each benchmark out in its turn and predicts it by the fit of the
 others: those errors are the result. What follows is fitted here with SciPy (python3-scipy), since the command fits no such number.
 
-Eager rows, with experts or adapters and without graphs of whole layers (of every precision: their groups are few), fit three numbers of
-`megatron-eager`, with the other numbers as its file has them: what a launch takes the host, what a kernel of PyTorch's own functions takes it, and
-what each expert's product takes the GPU in addition to its arithmetic. It is a search on a grid, which has the product's 20 us of an earlier fit alone. Each benchmark counts once, however many rows it has, and each source, a repository
-or paper, is predicted by the fit of the others. `--experts` fits only that.
+Eager rows, with experts or adapters and without graphs of whole layers (of every precision: their groups are few), fit two numbers of
+`megatron-eager`, with the other numbers as its file has them: what a launch takes the host, and what a kernel of PyTorch's own
+functions takes it. What each expert's product takes the GPU in addition to its arithmetic stays at the 20 us of an earlier fit. It is a
+search on a grid. Each benchmark counts once, however many rows it has, and each source, a repository or paper, is predicted by the fit of
+the others. `--experts` fits only that, and `--grid` takes another grid. The shipped grid ends at 90 us a launch because wider ones are
+further off on sources held out (docs/results/published-steps.md).
 
 Rows of small models that wait for their host (`--host`: nanotron's sweep, vTrain's A100 tables) fit what a launch takes it
 in addition to one slowdown of all kernels. Attention that writes its scores to memory has a slowdown of its own. Each size of model counts once and is predicted by the fit of the others; the least and most that these
@@ -48,7 +50,7 @@ KINDS = ("gemm", "attention", "elementwise")
 PRESETS = steps.ROOT / "sim/framework/presets"
 ROBUST = 0.08                     # of a logarithm: beyond it a row counts linearly
 EAGER = "megatron-eager"
-EAGER_GRID = ((60, 75, 90), (15, 20), (20,))  # us per launch, per kernel of PyTorch's functions, per expert's product
+EAGER_GRID = [[60, 75, 90], [15, 20], [20]]  # us per launch, per kernel of PyTorch's functions, per expert's product
 LAUNCH_GRID_US = (0, 15, 30, 45, 60, 90)
 KERNEL_GRID = (1.0, 1.3, 1.8)
 SCORES_GRID = (0.5, 1.0, 2.0)
@@ -138,13 +140,13 @@ def errors_of_others(name, rows, slowdowns, args):
 
 class EagerFamily:
     """Rows with experts or adapters, which can wait for the host: their errors at each point of a grid of what a launch and a
-    kernel of PyTorch's functions take it, and what each expert's product takes the GPU in addition to its arithmetic. All else is the preset's, by GPU and
-    precision."""
+    kernel of PyTorch's functions take it, and what each expert's product takes the GPU in addition to its arithmetic. All else
+    is the preset's, by GPU and precision."""
 
     def __init__(self, name, rows, args):
         self.name, self.args = name, args
         of_id = {row["row_id"]: row for row in rows}
-        found = {point: self.predict(point, rows) for point in itertools.product(*EAGER_GRID)}
+        found = {point: self.predict(point, rows) for point in itertools.product(*args.grid)}
         first = next(iter(found.values()))
         self.ids = [row["row_id"] for row in first]
         self.benchmarks = np.array([row["benchmark"] for row in first])
@@ -191,10 +193,12 @@ def fit_eager(name, rows, args):
     best = family.fit(everything)
     print(f"mean of {len(of_benchmark)} benchmarks, sources held out, {100 * mean:.1f} %; best {best}")
     launches = [of["launch_us"] for of in of_source.values()]
-    host = {"seconds_per_launch": round(1e-6 * best[0], 8), "seconds_per_kernel": round(1e-6 * best[1], 8), "band": {"least": round(1e-6 * min(launches), 8), "most": round(1e-6 * max(launches), 8)},
+    host = {"seconds_per_launch": round(1e-6 * best[0], 8), "seconds_per_kernel": round(1e-6 * best[1], 8),
+            "band": {"least": round(1e-6 * min(launches), 8), "most": round(1e-6 * max(launches), 8)},
             "known": f"fitted, {100 * mean:.0f} % off on sources that the fit did not see"}
     return host, round(1e-6 * best[2], 8), {
-        "fit": {"rows": len(family.ids), "benchmarks": len(of_benchmark), "numbers": 3, "source": sorted(of_source),
+        "fit": {"rows": len(family.ids), "benchmarks": len(of_benchmark),
+                "numbers": sum(len(axis) > 1 for axis in args.grid), "source": sorted(of_source),
                 "date": datetime.date.today().isoformat(), "error_in_sample": summary([float(e) for e in family.errors[best]])},
         "left_out": {"mean_abs_error_of_benchmarks": round(mean, 4), "sources": of_source},
     }, seen_by_none
@@ -302,6 +306,8 @@ def main():
     parser.add_argument("--write", action="store_true", help="write the shipped presets")
     parser.add_argument("--only", choices=(*steps.FAMILIES, published_a100.PRESET), help="only this preset")
     parser.add_argument("--experts", action="store_true", help="only the numbers of the preset megatron-eager")
+    parser.add_argument("--grid", type=json.loads, default=EAGER_GRID, metavar="JSON",
+                        help=f"us of each of these numbers; {EAGER_GRID} by default")
     parser.add_argument("--host", action="store_true", help="only what a launch takes the host of nanotron and megatron-2022")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--errors", metavar="FILE", help="write the error of each row by the fit that did not see it (published_errors.py)")

@@ -1,9 +1,11 @@
 #include "profiler/fit/predict.h"
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "policies/base/error.h"
+#include "policies/base/text.h"
 #include "profiler/fit/gemm_fit.h"
 #include "profiler/fit/recipe.h"
 #include "profiler/fit/sample_tables.h"
@@ -259,13 +261,13 @@ Predictions predict_rows(const Profile& profile, const CsvTable& table, const Pr
     else if (made.measured > 0)
       outcome.errors[made.group].push_back(made.error());
   }
-  if (outcome.unable.empty() || table.rows() == 0) return outcome;
-  std::size_t unable = 0;
-  for (const auto& [reason, lines] : outcome.unable) unable += lines.size();
-  const auto& [reason, lines] = *outcome.unable.begin();
-  if (unable == table.rows())
-    throw UserError(table.path(), ":", lines.front(), ": ", reason, "; none of the rows can be predicted");
-  return outcome;
+  const auto is_unable = [](const RowPrediction& made) { return !made.unable.empty(); };
+  if (outcome.rows.empty() || !std::ranges::all_of(outcome.rows, is_unable)) return outcome;
+  throw UserError(table.path(), ": none of ", counted(table.rows(), "row"),
+                  " can be predicted: ", all_joined(outcome.unable, "; ", [](const auto& reason) {
+                    return reason.first + " (" + counted(reason.second.size(), "row") + ", line " +
+                           std::to_string(reason.second.front()) + " the first)";
+                  }));
 }
 
 }  // namespace equipoise

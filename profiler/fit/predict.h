@@ -34,7 +34,8 @@ struct Predictions {
   std::map<std::string, std::vector<std::size_t>> unable;  // line numbers in the file, by reason
 };
 
-// Throws UserError with file and line if the profile refuses a row, or if no row can be predicted.
+// Throws UserError with file and line if the profile refuses a row, and with the reasons if no row can be
+// predicted.
 Predictions predict_rows(const Profile& profile, const CsvTable& table, const PredictChoices& choices);
 
 }  // namespace equipoise

@@ -152,8 +152,9 @@ class Predict(Case):
         result = run("predict", "--profile", "h100-sxm", "--rows", rows)
         self.assertEqual(result.returncode, 0)
         self.assertIn("not predicted, line 3 of", result.stderr)
-        none = self.write("none.csv", "M,N,K,time_ms\n4096,,4096,0.2\n")
-        self.refused("predict", "--profile", "h100-sxm", "--rows", none, says=["none.csv:2: no shape", "none of the rows"])
+        none = self.write("none.csv", "M,N,K,time_ms,dtype\n4096,,4096,0.2,bf16\n4096,4096,4096,0.2,fp4\n,,4096,0.2,bf16\n")
+        said = ["none.csv: none of 3 rows can be predicted", "no shape (2 rows, line 2 the first)", "(1 row, line 3 the first)"]
+        self.refused("predict", "--profile", "h100-sxm", "--rows", none, says=said)
         text = self.ok("predict", "--help")
         for column in ("seq_q", "M, N, K", "size_bytes", "rows, cols"):
             self.assertIn(column, text)
