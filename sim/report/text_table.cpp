@@ -109,8 +109,10 @@ std::vector<std::string> cut_apart(std::span<const std::string> names, std::size
     const std::string& first = names[group.front()];
     std::size_t same = std::string::npos;  // bytes that all begin with
     for (const std::size_t i : group)
-      if (names[i] != first)
-        same = std::min(same, at(std::ranges::mismatch(first, names[i]).in1 - first.begin()));
+      if (names[i] != first) {
+        const auto other = std::mismatch(first.begin(), first.end(), names[i].begin(), names[i].end());
+        same = std::min(same, at(other.first - first.begin()));
+      }
     if (same == std::string::npos || kept < 2 * kCut.size()) continue;
     while (same > 0 && same < first.size() && !begins_column(first[same])) --same;
     std::vector<std::string> rests;
