@@ -21,12 +21,15 @@ constexpr ScreenColumn kScreenColumns[] = {
 
 constexpr std::size_t kColumnsOfWarning = 40;  // of what it says, which stay
 
-// Removes what follows the last comma, colon or opening bracket; the last word where there is none.
+// Removes what follows the last comma, colon or opening bracket; the last word where too little would stay.
 void drop_clause(std::vector<std::string>& words) {
+  constexpr std::size_t kLeastKept = 24;  // columns
   const auto ends_clause = [](const std::string& word) { return word.ends_with(',') || word.ends_with(':'); };
   std::size_t end = words.size() - 1;
   while (end > 0 && !words[end].starts_with('(') && !ends_clause(words[end - 1])) --end;
-  if (end == 0) return words.pop_back();
+  std::size_t kept = 0;
+  for (const std::string& word : std::span(words).first(end)) kept += columns_of(word) + 1;
+  if (kept < kLeastKept) return words.pop_back();
   words.resize(end);
   if (ends_clause(words.back())) words.back().pop_back();
 }
