@@ -224,7 +224,7 @@ class PredictCommand(Case):
         self.assertEqual(narrow["rows"][2]["predicted_ms"], made["rows"][2]["predicted_ms"])
         self.assertIn("no table of this exchange", narrow["rows"][0]["not_predicted"])  # H100's are by size
         self.refused("predict", "--profile", "cpu", "--rows", self.write("one.csv", head + normal.format(8, 1, 150)),
-                     says=["one.csv:2:", "no table of this exchange"])
+                     says=["one.csv: none of 1 row", "no table of this exchange", "line 2"])
         self.refused("predict", "--profile", "h100-sxm", "--rows", self.write("two.csv", head + normal.format(8.5, 1, 150)),
                      says=["two.csv:2: n_gpus", "8.5"])
 
